@@ -25,6 +25,7 @@ LAG_S = 0.15             # of a base that does not follow at once
 AHEAD, BACK = Motion(1.0), Motion(-0.4)
 LEFT, RIGHT = Motion(omega=1.0), Motion(omega=-1.0)
 HELD = (3.0, AHEAD)      # to drive on for so long
+WITHOUT_TIMEOUT = {'stop_on': tuple(name for name in ALWAYS if name != 'timeout')}
 CLEAR_VIEW = {'level': Level.CLEAR, 'time_to_contact': math.inf}
 DANGER = {'level': Level.DANGER, 'time_to_contact': 1.0}
 
@@ -35,16 +36,10 @@ def odometry(scale: float, omega: float = 1.0) -> Callable[[Motion, int], Motion
 
 ODOMETRY = {
     'none': None, 'right': odometry(1.0), 'zero': odometry(0.0, 0.0), 'reversed': odometry(-1.0),
-    'reversed turns': odometry(1.0, -1.0), 'tenth': odometry(0.1), 'half': odometry(0.5),
-    'tenfold': odometry(10.0), 'millimetres': odometry(900.0),
-    'sideways': lambda motion, step: Motion(0.0, motion.vx, motion.omega),
-    'at times zero': lambda motion, step: motion if step % 40 < 20 else STILL,
-    'at times': lambda motion, step: motion if step % 200 < 100 else None,
-    'stuck': lambda motion, step: Motion(0.2),
-    'drifting': lambda motion, step: Motion(motion.vx, motion.vy, motion.omega + 0.05),
-    'spinning': lambda motion, step: Motion(motion.vx, motion.vy, -1.0),
-    'stuck back': lambda motion, step: Motion(-0.5)}
-CONTRADICTIONS = {'zero', 'reversed', 'tenth', 'tenfold', 'millimetres', 'sideways', 'stuck back'}
+    'reversed turns': odometry(1.0, -1.0), 'tenth': odometry(0.1),
+    'millimetres': odometry(900.0), 'stuck': lambda motion, step: Motion(0.2),
+    'at times': lambda motion, step: motion if step % 200 < 100 else None}
+CONTRADICTIONS = {'zero', 'reversed', 'tenth', 'millimetres'}
 
 
 class World:
@@ -135,25 +130,18 @@ def standing(gap: float = 2.0, odometry: str = 'none', **settings: object) -> Wo
     return w
 
 
-def slowing_on(*names: str) -> dict[str, tuple[str, ...]]:
-    """Settings by which some faults only slow."""
-    return {'stop_on': tuple(name for name in ALWAYS if name not in names)}
-
-
 @pytest.mark.parametrize('start', [0.6, 4.0, 8.0])
 def test_the_robot_keeps_its_time_to_contact_and_stands_before_the_wall(start):
     w = World(start)
-    shortest, obstacles = math.inf, set()
+    shortest = math.inf
     for _ in range(1000):
         w.run(STEP)
-        obstacles.add(w.source.obstacle)
         if w.motion.vx > 0.05:
             shortest = min(shortest, w.gap / w.motion.vx)
     assert w.motion == STILL and w.last.state == 'stopped'
     assert 0.1 < w.gap < 1.0
     if start >= 4:
         assert shortest > 1.5 and w.gap > 0.25
-        assert obstacles <= {'none', 'static'}
     where = w.gap
     w.run(30.0)                               # nor does it creep into it
     assert where - w.gap < 0.05
@@ -171,27 +159,14 @@ def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(
     assert max(b - a for a, b in pairwise(speeds)) <= RELEASE_ACCELERATION * STEP + 1e-9
 
 
-@pytest.mark.parametrize(('speed', 'level', 'time'), [
-    (0.2, Level.CLEAR, 0.7), (2.0, Level.CLEAR, 1.55), (2.0, Level.WARNING, 0.7)])
-def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, speed):
+@pytest.mark.parametrize(('speed', 'time'), [(0.2, 0.7), (2.0, 1.55)])
+def test_a_time_to_contact_below_the_least_scales_at_every_level(time, speed):
     w, asked = World(unseen_speed=2.0), Motion(speed)
     assert w.run(4.0, asked).motion == asked
-    w.change = {'level': level, 'time_to_contact': time, 'collision_probability': 0.0}
+    w.change = {'time_to_contact': time, 'collision_probability': 0.0}
     w.run((PERIOD + LATENCY) * STEP, asked)
     assert w.motion.vx <= speed * time / w.guard.settings.min_time_to_contact
     assert time > w.guard.settings.stop_time_to_contact or w.last.state == 'stopped'
-
-
-@pytest.mark.parametrize(('probability', 'left'), [(0.2, 0.95), (math.nan, 0.7)])
-def test_caution_slows_less_where_a_contact_is_improbable(probability, left):
-    w = driving()
-    w.change = {'level': Level.CAUTION, 'collision_probability': probability}
-    assert w.run(1.0).motion.vx == pytest.approx(left)
-    assert w.last.state == 'slowed'
-    w.change = {}                             # a doubtful CAUTION has no hold
-    w.run(0.4)
-    assert (w.motion.vx == 1.0) is (left == 0.95)
-    assert w.run(4.0).motion.vx == pytest.approx(1.0)
 
 
 def test_only_motion_towards_what_a_camera_sees_is_held_back():
@@ -228,7 +203,6 @@ def test_an_oblique_camera_makes_no_motion_that_nobody_commanded(yaw):
 @pytest.mark.parametrize(('uncovered', 'asked', 'danger', 'left', 'state'), [
     ('free', Motion(-1.0, 0.0, 0.4), True, Motion(-1.0, 0.0, 0.4), 'free'),
     ('slow', Motion(-1.0, 0.0, 0.4), True, Motion(-0.1, 0.0, 0.4), 'slowed'),
-    ('stop', Motion(-1.0, 0.0, 0.4), True, Motion(0.0, 0.0, 0.4), 'stopped'),
     ('stop', Motion(0.01, 1.0, 0.2), False, Motion(0.0, 0.0, 0.2), 'stopped'),
     ('stop', Motion(0.5, 0.5), True, STILL, 'stopped')])
 def test_motion_that_no_source_looks_at_is_treated_as_set(uncovered, asked, danger, left, state):
@@ -251,11 +225,7 @@ def test_single_free_views_do_not_lift_a_threat_and_a_path_that_stays_free_does(
                 assert w.path.threat and w.path.distance < w.gap + 0.6
     w = approaching()
     w.change, w.wall = CLEAR_VIEW, math.inf
-    w.run(LATENCY * STEP + 0.5)
-    assert w.path.threat
-    w.run(0.3)
-    assert not w.path.threat
-    assert w.run(3.0).motion.vx == pytest.approx(1.0)
+    assert w.run(4.0).motion.vx == pytest.approx(1.0)
 
 
 def test_clearance_releases_a_robot_that_stands_and_stops_none():
@@ -275,20 +245,16 @@ def test_clearance_releases_a_robot_that_stands_and_stops_none():
 def test_what_is_in_the_way_now_slows_though_nothing_closes_in(clearance):
     w = driving()
     w.change = {'clearance': clearance}
-    motion, state = w.run(2.0).motion, w.last.state
+    motion = w.run(2.0).motion
     # An assessment is up to 0.22 s old, and the robot has driven on since.
     most, least = (min(1.0, max(0.3, stopping_speed(clearance - way, w.guard.settings)))
                    for way in (0.0, 0.22 * motion.vx))
     assert least - 1e-6 <= motion.vx <= most + 1e-6
-    assert ('way is clear for' in w.last.reason) == (state == 'slowed') == (motion.vx < 1)
-    w.change = {'clearance': math.inf}
-    assert w.run(2.0).motion.vx == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(('change', 'word'), [
     ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.STALE}, 'stale'),
     ({'level': Level.UNKNOWN}, 'unknown'), ({'time_to_contact': math.nan}, 'unknown'),
-    ({'flags': Quality.LOOMING_UNKNOWN}, 'looming_unknown'),
     ({'flags': Quality.NOT_FINITE}, 'not_finite'), ({'flags': Quality.FROZEN}, 'frozen')])
 def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word):
     w = driving()
@@ -308,11 +274,6 @@ def test_a_danger_stops_also_under_a_fault_that_only_slows():
     for change, speed in (({}, 0.1), (DANGER, 0.0), ({}, 0.1)):
         w.change = {'flags': Quality.GEOMETRY_FAILED, **change}
         assert w.run(3.0).motion.vx == pytest.approx(speed)
-    w = World(4.0)
-    w.run(20.0)
-    where, w.change = w.gap, {'flags': Quality.LOW_TEXTURE}
-    w.run(20.0)
-    assert w.gap == where                     # nor does it creep into a wall
 
 
 def test_one_of_two_cameras_that_dies_stops_motion_towards_it_alone():
@@ -338,7 +299,7 @@ def test_the_same_picture_is_a_fault_only_when_the_robot_moved():
     assert w.place.real < 0.3
 
 
-@pytest.mark.parametrize('speed', [0.1, 0.35, 1.0])
+@pytest.mark.parametrize('speed', [0.1, 1.0])
 def test_a_view_that_stands_while_odometry_says_driving_is_frozen_until_it_moves(speed):
     w, asked = World(odometry='right'), Motion(speed)
     w.change = {**CLEAR_VIEW, 'still_s': 0.0}
@@ -346,39 +307,23 @@ def test_a_view_that_stands_while_odometry_says_driving_is_frozen_until_it_moves
     begun, since_s = w.place.real, w.now
     w.change = lambda: {**CLEAR_VIEW, 'still_s': w.now - since_s}
     assert 'frozen' in w.run(0.5 + 0.4 / speed, asked).reason and w.motion.vx == 0
-    assert 0.3 < w.place.real - begun < 0.3 + 0.4 * speed
     assert 'frozen' in w.run(8.0, asked).reason            # it does not try now and then
-    assert w.place.real - begun < 0.3 + 0.4 * speed
-    w.change = {**CLEAR_VIEW, 'still_s': math.nan}
-    assert 'frozen' in w.run(1.0).reason
+    assert 0.3 < w.place.real - begun < 0.3 + 0.4 * speed
     w.change = {**CLEAR_VIEW, 'still_s': 0.1}              # somebody turned the robot
     assert w.run(6.0, asked).motion.vx == pytest.approx(speed)
 
 
-@pytest.mark.parametrize(('moves', 'odometry'), [
-    (Motion(0.0), True), (Motion(1.0), False), (Motion(0.02, 0.0, 0.02), True)])
+@pytest.mark.parametrize(('moves', 'odometry'), [(STILL, 'right'), (AHEAD, 'none')])
 def test_a_view_that_stands_is_no_fault_where_no_odometry_says_that_the_robot_moves(
         moves, odometry):
-    w = World()
+    w = World(odometry=odometry)
     w.change = lambda: {**CLEAR_VIEW, 'still_s': w.now}
-    if odometry:                              # with its noise
-        w.odometry = lambda motion, step: moves._replace(vy=0.1 * (-1) ** step)
     w.run(8.0, moves)
     assert not [d for d in w.decisions if 'frozen' in d.reason]
 
 
-def test_a_view_that_still_shows_the_picture_of_a_threat_lifts_none():
-    w = approaching()
-    seen = w.now
-    w.change = lambda: {**CLEAR_VIEW, 'still_s': w.now - seen + 0.2}
-    while w.now - seen < 1.5:
-        w.run(STEP)
-        assert w.path.threat
-
-
 @pytest.mark.parametrize(('change', 'text'), [
-    ({'time_to_contact': -math.inf}, 'time_to_contact is -inf'),
-    ({'time_to_contact': -1.0}, 'time_to_contact is -1'), ({'clearance': -2.0}, 'clearance is -2'),
+    ({'time_to_contact': -1.0}, 'time_to_contact is -1'),
     ({'collision_probability': 7.0}, 'collision_probability is 7'),
     ({'bearing': math.inf}, 'bearing is inf'), ({'stamp_s': math.nan}, 'stamp_s is nan'),
     ({'flags': Quality(1 << 15)}, 'flags has the bits 0x8000')])
@@ -386,7 +331,6 @@ def test_a_report_that_cannot_be_meant_is_a_fault_and_forgets_nothing(change, te
     w = approaching()
     w.change = change
     assert w.run(0.5).state == 'fault' and f'malformed: {text}' in w.last.reason
-    assert w.path.threat and w.path.distance < w.gap + 0.6
     w.run(3.0)
     w.change = {}
     assert w.run(20.0).motion == STILL and w.gap > 0.1
@@ -426,7 +370,7 @@ def test_an_override_passes_commands_and_ends():
 @pytest.mark.parametrize(('reach', 'age', 'clears'), [
     (10.0, 0.0, True), (0.5, 0.0, False), (10.0, 2.0, False)])
 def test_a_range_sensor_clears_only_what_it_can_see_now(reach, age, clears):
-    w = World(4.0, ranges=('sonar',), stop_distance=1.0, **slowing_on('timeout'))
+    w = World(4.0, ranges=('sonar',), stop_distance=1.0, **WITHOUT_TIMEOUT)
     for i in range(1500):
         old, far = (age, reach) if i > 800 else (0.0, 0.5)       # it stands by then
         w.guard.observe_range(RangeReading('sonar', w.now - old, w.now, math.inf, far))
@@ -434,9 +378,8 @@ def test_a_range_sensor_clears_only_what_it_can_see_now(reach, age, clears):
     assert (w.gap < 0.9) is clears
 
 
-@pytest.mark.parametrize('settings', [{}, slowing_on('timeout')])
-def test_a_late_reading_replaces_no_newer_one_and_silence_keeps_the_obstacle(settings):
-    guard = VelocityGuard(GuardSettings(**settings), {}, {'sonar': 0.0})
+def test_a_late_reading_replaces_no_newer_one_and_silence_keeps_the_obstacle():
+    guard = VelocityGuard(GuardSettings(**WITHOUT_TIMEOUT), {}, {'sonar': 0.0})
     guard.observe_range(RangeReading('sonar', 1.0, 1.0, 0.2))
     guard.observe_range(RangeReading('sonar', 0.8, 1.01, math.inf))
     for now in (1.02, 3.0):
@@ -445,9 +388,8 @@ def test_a_late_reading_replaces_no_newer_one_and_silence_keeps_the_obstacle(set
 
 
 @pytest.mark.parametrize(('values', 'word'), [
-    ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),
+    ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'),
     ({'min_time_to_contact': math.nan}, 'min_time_to_contact'),
-    ({'uncovered': 'fly'}, 'uncovered'),
     ({'stop_on': ('tired',)}, 'tired'), ({'yaw': math.nan}, 'front')])
 def test_bad_settings_are_refused_by_name(values, word):
     with pytest.raises(ValueError, match=word):
@@ -469,11 +411,10 @@ def test_a_wrong_odometry_does_not_bring_the_robot_to_the_wall_and_is_told(name,
     assert bool(w.guard.speed_problem(w.now)) == (name in CONTRADICTIONS)
 
 
-@pytest.mark.parametrize('name', ['none', 'zero'])
 @pytest.mark.parametrize('by', [0.0, 100.0, -0.3])
 @pytest.mark.parametrize('every_s', [0.7, 3.0, 8.0])
-def test_a_clock_that_is_set_again_and_again_does_not(name, every_s, by):
-    w = World(3.0, lag_s=LAG_S, odometry=name)
+def test_a_clock_that_is_set_again_and_again_does_not(every_s, by):
+    w = World(3.0, lag_s=LAG_S)
     for _ in range(round(60 / every_s)):
         w.run(every_s)
         w.offset_s += by                         # assessments on their way are of another time
@@ -483,12 +424,10 @@ def test_a_clock_that_is_set_again_and_again_does_not(name, every_s, by):
 
 
 @pytest.mark.parametrize('name', ['none', 'right', 'zero', 'reversed turns'])
-@pytest.mark.parametrize('angle', [0.4, 0.6, 0.9, 1.3, 2.5])
+@pytest.mark.parametrize('angle', [0.4, 0.9, 2.5])
 def test_turning_away_and_back_does_not(name, angle):
     w = standing(odometry=name)
     assert w.repeat(6, (angle, LEFT), (angle, RIGHT), HELD).closest > 0.1
-    assert w.repeat(3, (angle, LEFT), (0.5, AHEAD), (2 * angle, RIGHT), (0.5, AHEAD),
-                    (angle, LEFT), HELD).closest > 0.05
 
 
 @pytest.mark.parametrize('name', ['none', 'right', 'zero'])
@@ -499,59 +438,38 @@ def test_nor_does_driving_aside_or_back_and_on(name, parts):
     assert standing(odometry=name).repeat(10, *parts).closest > 0.1
 
 
-def passing(times: int) -> Callable[[World], dict]:
-    """Something approaches the robot that stands, in some assessments every four seconds."""
-    return lambda w: {'time_to_contact': 1.4, 'level': Level.WARNING} if (
-        w.steps > 1000 and w.steps % 200 < times * PERIOD) else {}
+@pytest.mark.parametrize('change', [
+    # Something approaches the robot that stands, now and then.
+    lambda w: {'time_to_contact': 1.4, 'level': Level.WARNING} if (
+        w.steps > 1000 and w.steps % 200 < PERIOD) else {},
+    # Heads see a free path while the robot stands.
+    lambda w: {'clearance': 5.0 if w.motion.vx < 0.01 else math.nan},
+    # A danger has no time.
+    lambda w: {'time_to_contact': math.inf} if w.gap < 1.2 * w.motion.vx else {}])
+def test_nor_does_what_assessments_say_before_the_wall(change):
+    w = World(1.5, lag_s=LAG_S)
+    w.change = partial(change, w)
+    w.run(60.0)
+    assert w.closest > 0.05
 
 
-@pytest.mark.parametrize(('gap', 'names', 'change', 'least'), [
-    (2.0, ('none', 'right', 'zero'), passing(1), 0.1),
-    (2.0, ('none', 'right', 'zero'), passing(3), 0.1),
-    # Heads that see a free path while the robot stands.
-    (2.0, ('none',), lambda w: {'clearance': 5.0 if w.motion.vx < 0.01 else math.nan}, 0.05),
-    # A danger without a time.
-    *((gap, ('none',), lambda w: {'time_to_contact': math.inf} if w.gap < 1.2 * w.motion.vx
-       else {}, 0.1) for gap in (0.5, 1.5))])
-def test_nor_does_what_assessments_say_before_the_wall(gap, names, change, least):
-    for name in names:
-        w = World(gap, lag_s=LAG_S, odometry=name)
-        w.change = partial(change, w)
-        w.run(60.0)
-        assert w.closest > least
-
-
-@pytest.mark.parametrize('configured', [False, True])
-def test_nor_do_many_activations(configured):
+def test_nor_do_many_activations():
     w = standing()
     for _ in range(12):
         before = w.guard
-        if configured:
-            w.guard = VelocityGuard(before.settings, {'front': 0.0})
-            w.guard.restart(before)
+        w.guard = VelocityGuard(before.settings, {'front': 0.0})
+        w.guard.restart(before)
         w.guard.clock_jumped(w.now)
         w.guard.restart()
         w.run(3.0)
     assert w.closest > 0.05
 
 
-@pytest.mark.parametrize('gap', [0.5, 1.5])
-def test_nor_does_a_danger_without_a_time(gap):
-    w = World(gap, lag_s=LAG_S)
-    w.change = lambda: {'time_to_contact': math.inf} if (
-        w.gap < 1.2 * w.motion.vx) else {}       # where the level is DANGER
-    w.run(60.0)
-    assert w.closest > 0.1
-
-
-@pytest.mark.parametrize('name', ['none', 'right'])
-@pytest.mark.parametrize('angle', [0.0, 0.8, 2.0])
-def test_where_the_obstacle_is_gone_the_robot_goes_on(name, angle):
-    w = standing(odometry=name)
+@pytest.mark.parametrize('angle', [0.8, 2.0])
+def test_where_the_obstacle_is_gone_the_robot_goes_on(angle):
+    w = standing(odometry='right')
     w.run(angle, LEFT)
-    w.wall = 1e3                                 # it was a person
-    if angle == 0:                               # who walked past
-        w.change = lambda: {'time_to_contact': 1.0} if w.steps < 1020 else {}
+    w.wall = 1e3
     for seconds, asked in ((6.0, AHEAD), (angle, RIGHT), (8.0, AHEAD)):
         w.run(seconds, asked)
         assert asked == RIGHT or w.motion.vx == pytest.approx(1.0, abs=0.05)

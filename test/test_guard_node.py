@@ -27,7 +27,7 @@ from rclpy.signals import SignalHandlerOptions
 from ros_harness import Session, ros_session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
-from sensor_msgs.msg import LaserScan, PointCloud2, Range
+from sensor_msgs.msg import LaserScan, Range
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.settings import GuardSettings
@@ -63,18 +63,15 @@ def test_danger_stops_forward_motion_and_leaves_the_rest(rig):
         rig.wait_for_speed(0.7)
 
 
-@pytest.mark.parametrize(('change', 'text'), [
-    ({'stamp': lambda: now_ns() + 3 * NS}, 'clock'),
-    ({'stamp': lambda: 0}, 'malformed: its stamp is 0'), ({}, 'malformed')])
-def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, change, text):
+@pytest.mark.parametrize(('stamp', 'text'), [
+    (lambda: now_ns() + 3 * NS, 'clock'), (lambda: 0, 'malformed: its stamp is 0')])
+def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, stamp, text):
     with rig.driving():
         rig.wait_for_speed(1.0)
-        vars(rig).update(change)
-        rig.looking = bool(change)
-        with Every(0.05, lambda: rig.looking or rig.camera.publish(PointCloud2())):
-            status = rig.wait_for_state(f'fault: camera: {text}')
-            assert status.level == DiagnosticStatus.ERROR
-            rig.wait_for_speed(0.0)
+        rig.stamp = stamp
+        status = rig.wait_for_state(f'fault: camera: {text}')
+        assert status.level == DiagnosticStatus.ERROR
+        rig.wait_for_speed(0.0)
         rig.again()
         rig.wait_for_speed(1.0)
 
@@ -169,9 +166,7 @@ def test_direction_from_tf_without_tf_is_refused_with_the_remedy():
 
 
 @pytest.mark.parametrize(('quaternion', 'yaw'), [
-    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((0.5, 0.5, -0.5, -0.5), math.pi),
-    ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2),
-    ((0.0, 0.7071068, -0.7071068, 0.0), -math.pi / 2)])
+    ((-0.5, 0.5, -0.5, 0.5), 0.0), ((-0.7071068, 0.0, 0.0, 0.7071068), math.pi / 2)])
 def test_the_direction_of_an_optical_frame(quaternion, yaw):
     assert math.cos(axis_yaw(*quaternion) - yaw) == pytest.approx(1.0)
     with pytest.raises(ValueError, match='up or down'):
@@ -179,8 +174,7 @@ def test_the_direction_of_an_optical_frame(quaternion, yaw):
 
 
 @pytest.mark.parametrize(('value', 'found'), [
-    (1.0, 1.0), (0.01, 0.0), (-math.inf, 0.0), (4.0, math.inf), (math.inf, math.inf),
-    (math.nan, math.nan)])
+    (1.0, 1.0), (0.01, 0.0), (-math.inf, 0.0), (4.0, math.inf), (math.nan, math.nan)])
 def test_a_range_by_rep_117(value, found):
     assert range_distance(Range(min_range=0.05, max_range=4.0, range=value)) == pytest.approx(
         found, nan_ok=True)
@@ -188,47 +182,37 @@ def test_a_range_by_rep_117(value, found):
         range_distance(Range(range=value))
 
 
-def scan(values: dict[int, float], default: float = math.inf, low: float = 0.1,
-         high: float = 10.0) -> LaserScan:
+def scan(values: dict[int, float]) -> LaserScan:
     """A scan of 360 rays of one degree, from -180 on."""
-    ranges = array.array('f', [default] * 360)
+    ranges = array.array('f', [math.inf] * 360)
     for degrees, value in values.items():
         ranges[degrees + 180] = value
-    return LaserScan(angle_min=-math.pi, angle_increment=math.pi / 180, range_min=low,
-                     range_max=high, ranges=ranges)
+    return LaserScan(angle_min=-math.pi, angle_increment=math.pi / 180, range_min=0.1,
+                     range_max=10.0, ranges=ranges)
 
 
 BLIND_AHEAD = dict.fromkeys(range(-15, 16), math.nan)
-# A field of view whose ends are no gaps.
-NARROW = LaserScan(angle_min=-0.5, angle_increment=0.02, range_min=0.1, range_max=10.0,
-                   ranges=array.array('f', [math.inf] * 51))
 ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides what is 0.1 m wide
 
 
 @pytest.mark.parametrize(('values', 'yaw', 'mounting', 'found'), [
     ({0: 2.0}, 0.0, 0.0, 2.0), ({20: 2.0}, 0.0, 0.0, math.inf),
-    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 20.0}, 0.0, 0.0, math.inf),
-    ({0: -math.inf}, 0.0, 0.0, 0.0), ({90: 2.0}, math.pi / 2, 0.0, 2.0),
-    ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0),
-    ({**BLIND_AHEAD, 20: 0.15}, 0.0, 0.0, 0.15 * math.cos(math.radians(20))),
+    ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))),
+    ({0: -math.inf}, 0.0, 0.0, 0.0), ({-180: 2.0}, math.pi, 0.0, 2.0),
+    ({0: 2.0}, math.pi, math.pi, 2.0),
     # Rays without a reading are not free.
-    *(({0: blank}, 0.0, 0.0, ONE_RAY) for blank in (math.nan, 0.0, 0.05)),
-    ({0: math.nan, 1: math.nan}, 0.0, 0.0, ONE_RAY / 2),
-    ({0: math.nan, 5: 2.0}, 0.0, 0.0, 2.0 * math.cos(math.radians(5))),
-    (dict.fromkeys(range(40, 50), math.nan), 0.0, 0.0, math.inf)])   # hides nothing in there
+    ({0: math.nan}, 0.0, 0.0, ONE_RAY), ({0: 0.0}, 0.0, 0.0, ONE_RAY),
+    ({0: math.nan, 1: math.nan}, 0.0, 0.0, ONE_RAY / 2)])
 def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     assert scan_distance(scan(values), yaw, mounting, 0.3) == pytest.approx(found, rel=1e-3)
 
 
-@pytest.mark.parametrize(('msg', 'yaw', 'reason'), [
-    (scan(BLIND_AHEAD), 0.0, r'31 of 120 rays .* send inf'),
-    (scan({}, math.nan), 0.0, '120 of 120 rays'), (LaserScan(range_max=1.0), 0.0, 'none of its'),
-    (NARROW, 1.0, 'none of its rays looks along the corridor'),
-    (scan({}, low=2.0, high=1.0), 0.0, 'range_min')])
-def test_a_scan_that_tells_nothing_is_refused_with_the_reason(msg, yaw, reason):
+@pytest.mark.parametrize(('msg', 'reason'), [
+    (scan(BLIND_AHEAD), r'31 of 120 rays .* send inf'), (LaserScan(range_max=1.0), 'none of its'),
+    (LaserScan(range_min=2.0, range_max=1.0), 'range_min')])
+def test_a_scan_that_tells_nothing_is_refused_with_the_reason(msg, reason):
     with pytest.raises(ValueError, match=reason):
-        scan_distance(msg, yaw, 0.0, 0.3)
-    assert scan_distance(NARROW, 0.0, 0.0, 0.3) == math.inf
+        scan_distance(msg, 0.0, 0.0, 0.3)
 
 
 def test_range_sensors_stop_what_the_camera_does_not_see_and_say_when_they_are_blind():

@@ -35,18 +35,17 @@ from vjepa_ros.ros.read import records
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 NAME = '/local_planner'
-FREE, WALL, LEFT = [], [(-3.0, 3.0, 0.6)], [(-1.5, 0.25, 1.4)]
+FREE, LEFT = [], [(-1.5, 0.25, 1.4)]
 
 
 class Rig(CommandRig):
-    """A planner with cameras ahead and behind, and a base; commands have stamps."""
+    """A planner with a camera and a base; commands have stamps."""
 
     def __init__(self, ros: Session, process: NodeThread) -> None:
         super().__init__(ros, process, NAME, stamped=True)
         make = ros.node.create_publisher
-        self.cameras = {name: tuple(make(PointCloud2, f'vjepa_node/{name}/{topic}', 10)
-                                    for topic in ('assessment', 'looming_field'))
-                        for name in ('front', 'rear')}
+        self.assessment, self.looming = (make(PointCloud2, f'vjepa_node/camera/{topic}', 10)
+                                         for topic in ('assessment', 'looming_field'))
         self.base = make(self.kind, 'cmd_vel_sent', RELIABLE)
         self.goal = make(PoseStamped, 'goal_pose', RELIABLE)
         self.path = make(Path, 'path', RELIABLE)
@@ -57,23 +56,23 @@ class Rig(CommandRig):
 
     def again(self) -> None:
         """A robot that drives ahead over free ground."""
-        self.boxes, self.level, self.speed = FREE, Level.WARNING, 1.0
+        self.boxes = FREE
         self.looking = self.measuring = True
         self.place: tuple[float, float] | None = (0.0, 0.0)
 
     def look(self) -> None:
         stamp = now_ns()
-        result = seen(field(max(self.speed, 0.01), self.boxes), self.level)
+        result = seen(field(1.0, self.boxes), Level.WARNING)
         told = replace(result.assessment, stamp_ns=stamp, collision_probability=0.0)
         cells = LoomingCells.of(result, OPTICS)
         cells = pack_cells(replace(cells, moving=np.full(len(cells), np.nan, np.float32)))
-        for assessment, looming in self.cameras.values() if self.looking else ():
-            assessment.publish(cloud(told))
+        if self.looking:
+            self.assessment.publish(cloud(told))
             if self.measuring:
-                looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
+                self.looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
 
     def tell_speed(self) -> None:
-        self.send(self.base, self.speed)
+        self.send(self.base, 1.0)
 
     def driving(self, *motion: float) -> AbstractContextManager[None]:
         return super().driving(*motion, also=self.tell_speed)
@@ -115,13 +114,12 @@ def pose(x: float, y: float) -> Pose:
 @contextmanager
 def planning(ros: Session, **params: Any) -> Iterator[Rig]:
     # Boxes here stay where they are in the view: what is remembered would come nearer.
-    values = {'autostart': True, 'sources': ['front', 'rear'], 'rear.yaw': math.pi,
-              'rear.x': -0.3, 'memory': 0.5, 'message': 'twist_stamped', **params}
+    values = {'autostart': True, 'memory': 0.5, 'message': 'twist_stamped', **params}
     with ros.compose(PLANNER, values) as process:
         rig = Rig(ros, process)
         rig.wait(lambda: rig.states and 'active' in process.output and all(
-            publisher.get_subscription_count() for publisher in (
-                rig.controller, *(p for pair in rig.cameras.values() for p in pair))))
+            publisher.get_subscription_count()
+            for publisher in (rig.controller, rig.assessment, rig.looming)))
         yield rig
 
 
@@ -155,22 +153,10 @@ def test_what_cannot_be_trusted_stops_and_is_told(rig, change, words):
         rig.wait_for_motion(lambda twist: twist.linear.x > 0)
         vars(rig).update(change)
         rig.wait_for_motion(lambda twist: twist.linear.x == 0 and twist.angular.z == 0.4)
-        status = rig.wait_for_state('fault: front', 0.4)
+        status = rig.wait_for_state('fault: camera', 0.4)
         assert words in status.message and status.level == DiagnosticStatus.ERROR
         rig.again()                             # and it goes on when that is over
         rig.wait_for_motion(lambda twist: twist.linear.x > 0)
-
-
-def test_parameters_are_checked_and_act_at_once(rig):
-    assert 'margin' in rig.try_set('margin', -1.0).reason
-    assert 'active' in rig.try_set('sources', ['left']).reason
-    rig.boxes = LEFT
-    with rig.driving():
-        rig.wait_for_turn()
-        rig.set(**{'robot.half_width': 0.05, 'margin': 0.0})     # it passes beside the box now
-        rig.boxes = [(-1.5, -0.4, 1.4)]
-        rig.wait_for_speed(1.0)
-    rig.set(**{'robot.half_width': 0.3, 'margin': 0.15})
 
 
 def test_it_drives_to_a_goal_around_an_obstacle_and_arrives(rig):
@@ -199,8 +185,7 @@ def test_it_follows_the_local_part_of_a_path(rig):
 
 
 @pytest.mark.parametrize(('points', 'frame', 'words'), [
-    ([(0.0, -3.0)], 'odom', 'behind'), ([(0.0, 3.0)], 'moon', "'moon'"),
-    ([(0.0, 3.0)], '', 'frame_id')], ids=str)
+    ([(0.0, -3.0)], 'odom', 'behind'), ([(0.0, 3.0)], 'moon', "'moon'")], ids=str)
 def test_goals_that_cannot_be_followed_are_refused_and_nothing_ends(rig, points, frame, words):
     with rig.afoot():
         rig.go_to((0.0, 4.0))
@@ -209,9 +194,6 @@ def test_goals_that_cannot_be_followed_are_refused_and_nothing_ends(rig, points,
         status = rig.wait_for_state(words)      # a refusal of before may still be told
         assert 'refused' in status.message and status.level == DiagnosticStatus.WARN
         rig.wait(lambda: rig.twist.linear.x == 0)                   # nor the goal before
-        with rig.driving(0.8):
-            rig.wait_for_speed(0.8)                                 # a command still passes
-            assert values_of(rig.wait_for_state('free'))['course'].startswith('refused')
 
 
 def test_a_goal_ends_with_a_command_and_waits_for_odometry(rig):
@@ -225,18 +207,6 @@ def test_a_goal_ends_with_a_command_and_waits_for_odometry(rig):
         rig.wait_for_motion(lambda twist: twist.linear.x > 0)
         rig.command(0.1)
         rig.wait(lambda: values_of(rig.status)['course'] == 'ended by a command')
-        rig.place = None
-        rig.ros.spin_for(0.7)
-        rig.go_to((0.0, 4.0))
-        assert 'no pose' in rig.wait_for_state('refused').message
-
-
-def test_the_camera_behind_counts_on_the_way_back(rig):
-    rig.speed, rig.boxes, rig.level = -1.0, WALL, Level.DANGER
-    with rig.driving(-1.0):
-        rig.wait_for_motion(lambda twist: twist.linear.x > -1)
-        assert 'uncovered' not in rig.wait_for_state('').message
-        assert len(rig.states[-1].status) == 3
 
 
 @pytest.mark.parametrize('speed_from', ['sent', 'odometry'])

@@ -16,8 +16,7 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.planning import local_planner
-from vjepa_ros.planning.decision import Choice, Course, DecisionConfig, LocalDecider, Pose
+from vjepa_ros.planning.decision import Choice, DecisionConfig, LocalDecider, Pose
 from vjepa_ros.planning.local_planner import LocalPlan, LocalPlanner
 from vjepa_ros.planning.obstacle_memory import LocalConfig, Mount
 
@@ -72,10 +71,8 @@ def test_it_goes_round_a_box_on_the_free_side():
     assert left.risk < 0.3 and left.twist.vx > 0
     table = left.candidates
     assert table[0]['risk'] > 0.4 and 1.0 < table[0]['time_to_contact'] < 1.5
-    best, fine = table[table['rank'] == 0][0], table['accepted'] == 1
-    assert tuple(best[['vx', 'vy', 'omega']]) == pytest.approx(left.twist)
-    assert best['accepted'] and best['cost'] == table['cost'][fine].min()
-    assert table['rank'][fine].max() < table['rank'][~fine].min()
+    best = table[table['rank'] == 0][0]
+    assert best['accepted'] and tuple(best[['vx', 'vy', 'omega']]) == pytest.approx(left.twist)
 
 
 def test_it_slows_down_before_a_wall():
@@ -99,30 +96,22 @@ def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
     drive(planner, 0.0, 10.0)
     chosen = planner.choose(ahead)                    # it has forgotten, and reports that
     assert chosen.points == 0 and 'nothing for 3 s' in chosen.unmeasured
-    drive(planner, 0.1)
-    look(planner, box, 0.1)                           # too slow to measure
-    assert planner.choose(ahead).points == 0
 
 
-@pytest.mark.parametrize(('turned', 'known'), [
-    (0.5, True), (-0.5, True), (0.65, False), (-0.65, False), (2 * math.pi, True)])
+@pytest.mark.parametrize(('turned', 'known'), [(0.5, True), (-0.65, False), (2 * math.pi, True)])
 def test_only_directions_that_were_looked_at_are_measured(turned, known):
     """The camera sees 33 degrees (0.57 rad) to each side."""
     planner = driving()
     look(planner)
     drive(planner, 0.0, 1.0, turned)
-    chosen = planner.choose(AHEAD)
-    assert chosen.twist == AHEAD and (not chosen.unmeasured) == known
-    drive(planner, 0.0, 1.0, -turned)                     # back again
-    assert not planner.choose(AHEAD).unmeasured
+    assert (not planner.choose(AHEAD).unmeasured) == known
 
 
-@pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
-def test_where_looming_was_not_measured_the_way_is_not(flag):
+def test_where_looming_was_not_measured_the_way_is_not():
     planner = driving()
-    look(planner, [(-0.3, 0.3, 1.0)], flags=flag | Quality.SLOW_CAMERA)
+    look(planner, [(-0.3, 0.3, 1.0)], flags=Quality.LOW_TEXTURE | Quality.SLOW_CAMERA)
     chosen = planner.choose(AHEAD)
-    assert f'flagged {flag.names[0]}' in chosen.unmeasured and chosen.points > 0
+    assert 'flagged low_texture' in chosen.unmeasured and chosen.points > 0
     look(planner)
     assert not planner.choose(AHEAD).unmeasured
 
@@ -145,34 +134,14 @@ def test_what_the_heads_say_counts_from_warning_on(level, counts):
         assert (risk(planner) > 0.5) == counts
 
 
-def judged(planner: LocalPlanner, probability: float, turn: float = 0.0,
-           clearance: float = math.nan) -> float:
-    """The risk of a command past a box, after a picture in which contact is so probable."""
-    look(planner, [(-0.25, 1.5, 1.4)], level=Level.CLEAR, collision_probability=probability,
-         collision_if_ahead=0.01, clearance=clearance)
-    return risk(planner, Motion(1.0, 0.0, turn))
-
-
-def test_points_stop_nobody_where_the_heads_suspect_nothing():
-    assert judged(driving(), 0.4) > 0.4
-    assert judged(driving(), 0.2) < 0.01
-    assert judged(driving(), math.nan) > 0.4
-    # The heads say nothing of another turn.
-    assert judged(driving(), 0.2, -0.5) > 0.4
-
-
-@pytest.mark.parametrize(('speed', 'turn', 'clearance', 'counts'), [
-    (0.0, 0.0, math.nan, True), (0.0, 0.0, 1.0, True), (0.0, 0.0, 4.0, False),
-    (0.0, 0.8, 4.0, True),              # it is not where the robot looks now
-    (1.0, 0.0, math.nan, False)])       # driving, what going ahead would meet is no suspicion
-def test_a_suspicion_ends_where_the_way_is_seen_free(speed, turn, clearance, counts):
+@pytest.mark.parametrize(('probability', 'turn', 'stops'), [
+    (0.4, 0.0, True), (0.2, 0.0, False), (math.nan, 0.0, True),
+    (0.2, -0.5, True)])                       # the heads say nothing of another turn
+def test_points_stop_nobody_where_the_heads_suspect_nothing(probability, turn, stops):
     planner = driving()
-    drive(planner, speed, 1.0)
-    look(planner, level=Level.CLEAR, collision_probability=0.0, collision_if_ahead=0.9,
-         clearance=1.5)
-    drive(planner, 0.0, 1.0, turn)
-    drive(planner, 1.0, 0.3)
-    assert (judged(planner, 0.2, clearance=clearance) > 0.4) == counts
+    look(planner, [(-0.25, 1.5, 1.4)], level=Level.CLEAR, collision_probability=probability,
+         collision_if_ahead=0.01)
+    assert (risk(planner, Motion(1.0, 0.0, turn)) > 0.4) == stops
 
 
 def test_cameras_look_where_they_are_mounted():
@@ -201,24 +170,11 @@ def test_somebody_who_crosses_goes_on():
         assert (risk(planner) < 0.3) == passes
 
 
-@pytest.mark.parametrize('looked', [False, True])
-def test_walls_go_on_where_nothing_was_seen(looked):
-    """A wall ends 0.5 m beside the way: beyond its end it was seen free, or was not seen."""
-    planner = driving()
-    if looked:
-        look(planner)
-    walls(planner, (3.0 + 0.5j, 3.0 + 2j))
-    assert math.isinf(contact_s(planner)) == looked
-
-
-@pytest.mark.parametrize(('length', 'margin', 'speed'), [
-    (0.3, 0.05, 2.0), (0.1, 0.0, 1.0)])
-def test_an_object_across_the_path_never_falls_between_two_steps(length, margin, speed):
-    can = LocalConfig(length=length, margin=margin, max_speed=speed)
-    for away in np.arange(0.5, min(6.0, speed * local_planner.HORIZON_S) - 0.5, 0.1):
-        planner = LocalPlanner(can)
+def test_an_object_across_the_path_never_falls_between_two_steps():
+    for away in np.arange(0.5, 3.0, 0.1):
+        planner = LocalPlanner(LocalConfig(length=0.3, margin=0.05, max_speed=2.0))
         walls(planner, (away - 2j, away + 2j))
-        assert contact_s(planner, Motion(speed)) <= away / speed + 0.2
+        assert contact_s(planner, Motion(2.0)) <= away / 2.0 + 0.2
 
 
 def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:
@@ -242,9 +198,8 @@ def travel(planner: LocalPlanner, goal: complex, seconds: float, held: bool = Fa
 
 
 @pytest.mark.parametrize(('lines', 'goal'), [
-    ([], 3 + 0j), ([], 1 + 2j), ([(2 - 1j, 2 + 2j)], 4 + 0j),
-    ([(2 - 4j, 2 + 0.4j), (2 + 1.6j, 2 + 4j)], 4 + 0j)],
-    ids=['ahead', 'aside', 'round a wall', 'through a door'])
+    ([], 1 + 2j), ([(2 - 4j, 2 + 0.4j), (2 + 1.6j, 2 + 4j)], 4 + 0j)],
+    ids=['aside', 'through a door'])
 def test_it_gets_to_a_goal_and_touches_nothing(lines, goal):
     planner = LocalPlanner(LocalConfig(cruise=1.0))
     walls(planner, *lines)
@@ -279,40 +234,25 @@ def test_what_holds_the_base_is_an_obstacle_and_what_somebody_holds_for_a_fault_
     assert len(planner.memory.points()) and planner.pursue(goal).twist.vx < 0.5
 
 
-def test_a_path_is_followed_along_its_corner():
-    course = Course(np.array([0, 2, 2 + 4j, 8 + 4j]))
-    assert course.target(Pose(0j, 0.0), 1.5) == pytest.approx(1.5)
-    assert course.target(Pose(1.8 + 0j, 0.0), 2.0) == pytest.approx(0.2 + 1.8j, abs=0.1)
-    assert course.left(Pose(1.8 + 0j, 0.0)) == pytest.approx(10.2, abs=0.1)
-    assert course.left(Pose(7.9 + 4j, 0.0)) > 1              # it has not come along the path yet
-    for at in (2 + 1j, 2 + 2.5j, 2 + 4j, 4 + 4j, 6 + 4j, 7.9 + 4j):
-        assert (course.left(Pose(at, 0.0)) < 0.3) == (at.real > 7)
-
-
 class Drive:
     """A robot that drives ahead at 1 m/s, whose camera is 0.1 s behind."""
 
-    def __init__(self, boxes: Boxes = (),
-                 speed_from: str = 'odometry', on_fault: str = 'stop') -> None:
+    def __init__(self, speed_from: str = 'odometry', on_fault: str = 'stop') -> None:
         self.decider = LocalDecider(DecisionConfig(
             LocalConfig(), GuardSettings(), {'camera': Mount()}, speed_from, on_fault), 0.0)
-        self.now, self.boxes, self.flags = 0.0, boxes, Quality(0)
-        self.order = ('assessment', 'field')
+        self.now, self.flags = 0.0, Quality(0)
 
     def step(self, moves: bool = True) -> None:
         self.now += 0.1
         if moves:
             self.decider.moves(Motion(1.0), self.now)
         stamp = round((self.now - 0.1) * NS)
-        result = seen(field(1.0, self.boxes))
-        for kind in self.order:
-            if kind == 'assessment':
-                self.decider.assessed('camera', replace(
-                    result.assessment, stamp_ns=stamp, flags=self.flags), self.now, 0.1)
-            else:
-                cells = LoomingCells.of(result, OPTICS)
-                cells = replace(cells, moving=np.zeros(len(cells), np.float32))
-                self.decider.measured('camera', cells, stamp, self.now, 0.1)
+        result = seen(field(1.0, ()))
+        self.decider.assessed('camera', replace(
+            result.assessment, stamp_ns=stamp, flags=self.flags), self.now, 0.1)
+        cells = LoomingCells.of(result, OPTICS)
+        cells = replace(cells, moving=np.zeros(len(cells), np.float32))
+        self.decider.measured('camera', cells, stamp, self.now, 0.1)
 
     def go(self, seconds: float, *motion: float, moves: bool = True) -> Choice:
         """Drive, and decide on a command, by default ahead at 1 m/s."""
@@ -320,17 +260,6 @@ class Drive:
             self.step(moves)
         self.decider.command(Motion(*(motion or (1.0,))), self.now)
         return self.decider.decide(self.now)
-
-
-@pytest.mark.parametrize('order', [('assessment', 'field'), ('field', 'assessment')])
-def test_a_picture_counts_when_both_of_its_messages_have_come(order):
-    drive = Drive(WALL)
-    drive.order = order
-    assert drive.go(1.5).state in ('slowed', 'stopped', 'turned')
-    drive.order = ('assessment',)
-    choice = drive.go(1.5)
-    assert 'no looming_field' in choice.reason
-    assert (choice.state, choice.motion) == ('fault', Motion())
 
 
 @pytest.mark.parametrize(('on_fault', 'sent'), [

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,33 +89,25 @@ def stands_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None
     assert not rig.out or rig.twist.linear.x == 0
 
 
-@pytest.mark.parametrize('times', [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on(times):
+def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on():
     with watched() as (ros, dog, stops), driving(ros) as (rig, process):
-        for _ in range(times):
-            before = stops(WATCHED)     # on a busy computer a guard may be late by itself
-            assert not shares_memory(process)
-            stands_in_time(rig, dog, lambda: process.send(signal.SIGSTOP))
-            process.send(signal.SIGCONT)
-            rig.wait_for_speed(1.0)
-            rig.ros.spin_for(0.2)
-            assert all(twist.linear.x == 1 for _, twist in rig.out[-2:])    # no zeros between
-            assert stops(WATCHED) > before
+        before = stops(WATCHED)     # on a busy computer a guard may be late by itself
+        assert not shares_memory(process)
+        stands_in_time(rig, dog, lambda: process.send(signal.SIGSTOP))
+        process.send(signal.SIGCONT)
+        rig.wait_for_speed(1.0)
+        rig.ros.spin_for(0.2)
+        assert all(twist.linear.x == 1 for _, twist in rig.out[-2:])    # no zeros between
+        assert stops(WATCHED) > before
 
 
-@pytest.mark.parametrize('times', [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(times):
+def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not():
     with watched() as (ros, dog, stops):
-        before = 0
-        for _ in range(times):
-            with driving(ros) as (rig, process):
-                assert stops(WATCHED) >= before
-                before = 1 + stops()
-                stands_in_time(rig, dog, lambda process=process: process.send(signal.SIGKILL))
+        with driving(ros) as (rig, process):
+            before = 1 + stops(WATCHED)
+            stands_in_time(rig, dog, lambda: process.send(signal.SIGKILL))
         with driving(ros) as (rig, process):
             assert stops(WATCHED) >= before
-            assert [said for state in rig.states
-                    if 'past this node' in (said := state.status[0].message)] == []
             before = stops()
             process.terminate_and_check()
             assert rig.wait(lambda: rig.twist.linear.x == 0)
@@ -126,20 +117,19 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
             assert len(rig.out) == count and stops() == before
 
 
-@pytest.mark.parametrize(('part', 'parts'), [
-    (0, 31), *(pytest.param(part, 5, marks=pytest.mark.slow) for part in range(5))])
-def test_a_guard_that_is_lost_in_the_first_second_is_replaced_by_zeros(part, parts):
-    for number in range(part, 99, parts):
-        how = (signal.SIGSTOP, signal.SIGKILL)[number % 2]
-        with watched() as (ros, dog, _), ros.spawn(GUARD, CONFIRMED) as process:
-            rig = Rig(ros, process)
-            with rig.driving():
-                if number % 3:             # else within the second after it has become active
-                    rig.wait(lambda rig=rig: rig.twist and rig.twist.linear.x)
-                else:
-                    process.wait_for_output(': active')
-                rig.ros.spin_for(number / 100 if number % 3 != 1 else 0.0)
-                stands_in_time(rig, dog, partial(process.send, how))
+@pytest.mark.parametrize(('how', 'drives', 'after_s'), [
+    (signal.SIGSTOP, False, 0.0), (signal.SIGKILL, True, 0.0),
+    (signal.SIGSTOP, True, 0.6), (signal.SIGKILL, False, 0.9)])
+def test_a_guard_that_is_lost_in_the_first_second_is_replaced_by_zeros(how, drives, after_s):
+    with watched() as (ros, dog, _), ros.spawn(GUARD, CONFIRMED) as process:
+        rig = Rig(ros, process)
+        with rig.driving():
+            if drives:
+                rig.wait(lambda: rig.twist and rig.twist.linear.x)
+            else:
+                process.wait_for_output(': active')
+            rig.ros.spin_for(after_s)
+            stands_in_time(rig, dog, lambda: process.send(how))
 
 
 def test_a_guard_drives_only_while_a_watchdog_confirms_it_and_a_base_listens():
