@@ -73,15 +73,15 @@ class Wall:
 
 def film(walls: Sequence[Wall], velocity: Sequence[float] = (0, 0, 0),
          turn: Sequence[float] = (0, 0, 0), dt: float = 0.1, count: int | None = None,
-         noise: float = 2.0, light: Light | None = None, jpeg: int | None = None,
-         seed: int = 0) -> tuple[History, np.ndarray, np.ndarray]:
+         noise: float = 2.0, light: Light | None = None,
+         jpeg: int | None = None) -> tuple[History, np.ndarray, np.ndarray]:
     """Render stamped grey frames, later walls before earlier ones, by default of 0.4 s.
 
     The camera moves (m/s) and turns (rad/s about x, y, z); at the newest frame it stands in the
     origin and looks along z. With it come the true looming rates [1/s] there, and the index of
     the wall seen, -1 none.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     count = count or max(2, round(0.4 / dt) + 1)
     speed, history = np.array(velocity, float), []
     shape = SIZE[::-1]

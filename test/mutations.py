@@ -48,13 +48,13 @@ MUTATIONS = (
              'now_s - self._commanded_s > 100 * self.settings.command_timeout', 'test_guard.py'),
     # Another frame is chosen where two are equally near.
     Mutation('clip/ring.py', 'stamps_ns[place] - target > target - stamps_ns[place - 1]:',
-             'stamps_ns[place] - target >= target - stamps_ns[place - 1]:', 'test_ring.py'),
+             'stamps_ns[place] - target >= target - stamps_ns[place - 1]:', 'test_clip.py'),
     # A full ring drops the neighbour of the frame that is redundant.
     Mutation('clip/ring.py', 'return 1 + int(np.argmin(holes)) if holes else 0',
-             'return int(np.argmin(holes)) if holes else 0', 'test_ring.py'),
+             'return int(np.argmin(holes)) if holes else 0', 'test_clip.py'),
     # A frame that comes twice is stored twice.
     Mutation('clip/ring.py', 'or abs(stamp_ns - near[-1]) < SAME_NS):',
-             'or abs(stamp_ns - near[-1]) < 0):', 'test_ring.py'),
+             'or abs(stamp_ns - near[-1]) < 0):', 'test_clip.py'),
     # The rotation of the camera is taken off the wrong way round.
     Mutation('looming/ego_motion.py', 'r = cv2.Rodrigues(rotation)[0]',
              'r = cv2.Rodrigues(rotation)[0].T', 'test_looming.py'),

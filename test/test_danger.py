@@ -184,12 +184,6 @@ def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads
     assert rates == pytest.approx(shown)
 
 
-def test_an_old_picture_tells_nothing_of_the_way_ahead():
-    for flags, known in ((Quality(0), True), (Quality.STALE, False)):
-        told = smoothing(SUDDEN)(0.1, clearance=5.0, collision_if_ahead=0.2, flags=flags)
-        assert math.isfinite(told.clearance) == math.isfinite(told.collision_if_ahead) == known
-
-
 @pytest.mark.parametrize('count', [4, 100])
 def test_smoothing_follows_time_and_not_the_number_of_results(count):
     level_filter, settings = LevelFilter(), Settings(smoothing=0.1)
@@ -217,15 +211,6 @@ def test_time_to_contact_is_one_over_the_looming_rate_as_far_as_it_can_be_measur
     assert told.level is level
 
 
-def test_a_fading_danger_keeps_its_direction_until_it_is_gone():
-    show = smoothing(Settings())
-    seen = show(1.0, bearing=0.3, elevation=-0.1)
-    fading, *_, over = (show(0.0) for _ in range(40))
-    assert (seen.bearing, seen.elevation) == (fading.bearing, fading.elevation) == (0.3, -0.1)
-    assert math.isfinite(fading.time_to_contact)
-    assert math.isinf(over.time_to_contact) and math.isnan(over.bearing)
-
-
 @pytest.mark.parametrize(('settings', 'times', 'levels'), [
     # 1.3 is above 1.2 but below 1.2 * 1.25.
     ({'hysteresis': 0.25}, (9.0, 1.1, 1.3, 1.51, 9.0), 'CLEAR DANGER DANGER WARNING CLEAR'),
@@ -246,9 +231,3 @@ def test_a_reset_forgets_level_smoothing_and_warm_up():
     told = level_filter.smooth(raw(1 / 9, 6.0), GEOMETRIC, Settings())
     assert told.level is Level.CLEAR and told.looming_rate == pytest.approx(1 / 9)
     assert Quality.WARMING_UP in told.flags
-
-
-def test_settings_that_do_not_fit_together_are_refused_by_name():
-    for roi in ((0.0, 0.9, 1.0, 0.1), (0.0, 1.0), (0.0, 0.0, 1.5, 1.0)):
-        with pytest.raises(ValueError, match='roi'):
-            Settings(roi=roi)

@@ -63,19 +63,16 @@ def test_too_little_known_makes_the_rate_unknown_but_hides_nothing_on_course():
 @pytest.mark.parametrize(('rows', 'cols', 'rate', 'side'), [
     (slice(2, 6), slice(1, 5), 0.3, 'LEFT'), (slice(12, 16), slice(10, 14), 2.0, 'CENTER'),
     (slice(2, 6), slice(19, 23), 2.0, 'RIGHT')])
-@pytest.mark.parametrize('scale', [1, 3])
-def test_what_comes_is_found_with_its_rate_and_place_in_the_source_image(rows, cols, rate, side,
-                                                                         scale):
+def test_what_comes_is_found_with_its_rate_and_place_in_the_source_image(rows, cols, rate, side):
     """The bearing is positive to the right, the elevation upwards."""
-    optics = Optics(300.0 * scale, 300.0 * scale, 192.0 * scale - 0.5, 144.0 * scale - 0.5, False)
-    found = judged(approach(still(), rows, cols, rate), size=(384 * scale, 288 * scale),
-                   optics=optics)
+    found = judged(approach(still(), rows, cols, rate), size=(1152, 864),
+                   optics=Optics(900.0, 900.0, 575.5, 431.5, False))
     threat, region = found.threat, found.regions[0]
     assert threat.course_rate == pytest.approx(rate, rel=0.1)
     assert region.time_to_contact == pytest.approx(1 / rate, rel=1e-5)
     assert region.on_course and region.side == side
     assert np.array((region.x, region.y, region.width, region.height)) == pytest.approx(
-        scale * np.array((CELL * cols.start, CELL * rows.start, 64, 64)), abs=1.5)
+        3 * np.array((CELL * cols.start, CELL * rows.start, 64, 64)), abs=1.5)
     x, y = (CELL * (s.start + s.stop) / 2 - 0.5 for s in (cols, rows))
     assert threat.bearing == pytest.approx(math.atan2(x - 191.5, 300.0), abs=0.01)
     assert threat.elevation == pytest.approx(math.atan2(143.5 - y, 300.0), abs=0.01)

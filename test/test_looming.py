@@ -116,10 +116,8 @@ def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(estimator, frames
     assert np.array_equal(np.isnan(field.flow[..., 0]), np.isnan(field.rate))
 
 
-@pytest.mark.parametrize(('velocity', 'turn', 'dt'), [
-    ((0.4, 0, 0.3), (0, 0.2, 0), 0.1), ((0, 0, 0), (0, 0.5, 0.1), 1 / 30)])
-def test_device_and_host_agree_cell_by_cell(velocity, turn, dt):
-    history, _, _ = film([FAR, thing(0, 0, -0.5)], velocity, turn, dt)
+def test_device_and_host_agree_cell_by_cell():
+    history, _, _ = film([FAR, thing(0, 0, -0.5)], (0.4, 0, 0.3), (0, 0.2, 0))
     ours, theirs = (one.estimate(history, FOCAL) for one in (ON_DEVICE, HOST))
     assert ours.dt_s == theirs.dt_s     # the same older frame was chosen
     known = np.isfinite(ours.rate) & np.isfinite(theirs.rate)
@@ -146,12 +144,6 @@ def test_too_little_history_gives_nothing(estimator):
     assert estimator.estimate(history[-1:], FOCAL) is None
     stale = (history[-1][0] - 3 * 10 ** 9, history[0][1])
     assert estimator.estimate([stale, history[-1]], FOCAL) is None
-
-
-def test_too_small_frames_are_refused():
-    small = np.zeros((40, 40), np.uint8)
-    with pytest.raises(ValueError, match='at least 48x48'):
-        HOST.estimate([(1, small), (2, small)])
 
 
 FILMS = [{'turn': (0, 1.0, 0), 'dt': 0.25}, {'dt': 1 / 30},

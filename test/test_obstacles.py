@@ -126,7 +126,6 @@ def test_points_fill_the_width_and_the_band_and_doubt_moves_them_nearer():
     assert 0.7 < points[:, 0].min() / np.nanmin(found.reach) < 0.97
     assert np.isnan(find(ahead, how=replace(HOW, max_range=1.5)).reach).all()
     assert MIN_HEIGHT + 0.01 < points[:, 2].min() < points[:, 2].max() < HOW.max_height - 0.01
-    assert len(np.unique(points[:, 2].round(6))) == len(LEVELS)
     across = np.sort(points[np.abs(points[:, 1]) < 0.5, 1])
     assert np.diff(across).max() < 0.1
     assert across.min() < -0.4 < 0.4 < across.max()

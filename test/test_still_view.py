@@ -16,7 +16,6 @@ from vjepa_ros.looming.structure import StillView, WHOLE_VIEW
 from vjepa_ros.perception.fusion import Judgement, without_sight
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Threat
-from vjepa_ros.sources import open_source
 
 NOISE = np.random.default_rng(0).integers(0, 200, (20, 120, 160, 3), np.uint8)
 STILL = NOISE[0]
@@ -24,12 +23,12 @@ VIEW = texture((320, 240), 3)
 APPROACH = Approach(contact_s=12.0)
 
 
-def watch(pictures, rate: float = 10.0, roi=WHOLE_VIEW) -> tuple[StillView, list[float]]:
-    """Show pictures at a rate [Hz]; how long the view of each stood [s]."""
+def watch(pictures, roi=WHOLE_VIEW) -> tuple[StillView, list[float]]:
+    """Show pictures at 10 Hz; how long the view of each stood [s]."""
     seen, stood = StillView(), []
     seen.roi = roi
     for number, picture in enumerate(pictures):
-        seen.show(picture, round((1 + number / rate) * 1e9))
+        seen.show(picture, round((1 + number / 10) * 1e9))
         seen.look()
         stood.append(seen.still_s)
     return seen, stood
@@ -78,40 +77,27 @@ def test_a_view_stands_whatever_is_added_to_its_picture(kind):
     assert stood[-1] == pytest.approx(1.5)
 
 
-def far(number: int, rate: float = 10.0) -> np.ndarray:
+def far(number: int) -> np.ndarray:
     """A view without anything nearer than 30 m, while the robot drives at 0.3 m/s."""
-    middle = cv2.getRotationMatrix2D((159.5, 119.5), 0.0, 30.0 / (30.0 - 0.3 * number / rate))
+    middle = cv2.getRotationMatrix2D((159.5, 119.5), 0.0, 30.0 / (30.0 - 0.03 * number))
     return cv2.warpAffine(VIEW, middle, (320, 240), flags=cv2.INTER_CUBIC,
                           borderMode=cv2.BORDER_REFLECT)
 
 
-@pytest.mark.parametrize(('picture', 'rate', 'longest'), [
-    (lambda n: APPROACH.frame(n / 10), 10.0, 0.3), (far, 10.0, 1.0),
-    (lambda n: far(n, 1.0), 1.0, 1.0),
-    (lambda n: np.roll(VIEW, 3 * n, 1), 10.0, 0.0),             # turns
-    (lambda n: with_noise(np.roll(VIEW // 3, n, 1), n, 8.0), 10.0, 0.1)])       # at night
-def test_the_view_of_a_robot_that_drives_does_not_stand(picture, rate, longest):
-    _, stood = watch((with_noise(picture(n), n, 2.0) for n in range(20 if rate > 1 else 8)), rate)
+@pytest.mark.parametrize(('picture', 'longest'), [
+    (lambda n: APPROACH.frame(n / 10), 0.3), (far, 1.0),
+    (lambda n: with_noise(np.roll(VIEW // 3, n, 1), n, 8.0), 0.1)])       # turns at night
+def test_the_view_of_a_robot_that_drives_does_not_stand(picture, longest):
+    _, stood = watch(with_noise(picture(n), n, 2.0) for n in range(20))
     assert np.nanmax(stood) <= longest + 0.1 + 1e-6     # not each picture is looked at
 
 
-def test_what_slides_along_its_own_edges_and_what_belongs_to_the_robot_does_not_count():
-    stripes = np.repeat(texture((320, 1), 5), 240, 0)           # moves up, unseen
-    assert math.isnan(watch(with_noise(stripes, n, 1.0) for n in range(12))[1][-1])
+def test_what_belongs_to_the_robot_does_not_count():
     pictures = [APPROACH.frame(n / 10) for n in range(12)]
     for picture in pictures:
         picture[110:] = VIEW[110:]
     assert watch(pictures)[1][-1] > 1.0
     assert watch(pictures, roi=(0.0, 0.0, 1.0, 0.45))[1][-1] < 0.4
-
-
-@pytest.mark.parametrize('name', ['walk_turning', 'drone_approach_a'])
-def test_real_views_are_seen_and_stand_as_the_camera_does(shared_data, name):
-    with open_source(str(shared_data / name)) as source:
-        pictures = [frame.rgb for frame in source]
-    assert min(sight(picture) for picture in pictures[::8]) > 0.2
-    assert watch(with_noise(pictures[0], n) for n in range(12))[1][-1] == pytest.approx(1.1)
-    assert max(watch(pictures[60:84])[1][2:]) < 0.3
 
 
 # -- a view whose middle shows nothing -----------------------------------------------------------
