@@ -16,13 +16,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import SetParametersResult
-from rcl_interfaces.srv import (
-    DescribeParameters,
-    GetParameters,
-    ListParameters,
-    SetParameters,
-    SetParametersAtomically,
-)
+from rcl_interfaces.srv import GetParameters, SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from ros_harness import Running, Session
@@ -48,8 +42,7 @@ TRANSITIONS = {name: getattr(Transition, f'TRANSITION_{name.upper()}') for name 
     'configure', 'activate', 'deactivate', 'cleanup', 'active_shutdown')}
 SERVICES = {'change_state': ChangeState, 'get_state': GetState, 'set_parameters': SetParameters,
             'set_parameters_atomically': SetParametersAtomically,
-            'get_parameters': GetParameters, 'list_parameters': ListParameters,
-            'describe_parameters': DescribeParameters, 'reset': Trigger}
+            'get_parameters': GetParameters, 'reset': Trigger}
 # How long to wait for what must come: far longer than it takes anywhere, for only a failure costs
 # this time. A process that imports PyTorch, and an answer or result of one that runs.
 START_S = 180.0

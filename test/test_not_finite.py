@@ -35,7 +35,7 @@ RED[..., 1:] = RED[..., 1:] // 10
 WEAK, STRONG = 1.31e4, 6.8e37     # overflow in fp16; and in anything
 
 
-def write(path, window=0, heads=True, strength=WEAK):
+def write(path, window=0, strength=WEAK):
     """Write an encoder that overflows before its first MLP where a patch is red, only there."""
     encoder = Encoder(find_variant('tiny'), '2.1' if window else '2.0', window)
     encoder.init_random(0)
@@ -50,7 +50,7 @@ def write(path, window=0, heads=True, strength=WEAK):
     state = encoder.state_dict()
     about = meta(version=encoder.version, window=window, has_encoder=True,
                  backbone_sha256=tensors_sha256(state))
-    said = constant_heads(clearance=5.0).state_dict() if heads else {}
+    said = constant_heads(clearance=5.0).state_dict()
     save_file({**{f'encoder.{k}': v for k, v in state.items()},
                **{f'heads.{k}': v.contiguous() for k, v in said.items()}}, path,
               metadata={KEY: about.to_json()})
@@ -73,13 +73,13 @@ def half(monkeypatch):
 RUNNERS = {'host': Runner, 'graphs': CudaRunner, 'queue': QueuedRunner}
 
 
-@pytest.mark.parametrize(('window', 'heads'), [(0, False), (0, True), (2, True)])
+@pytest.mark.parametrize('window', [0, 2])
 @pytest.mark.parametrize('runner', RUNNERS)
 def test_only_the_clip_that_overflows_is_lost_and_a_stream_begins_anew(
-        tmp_path, monkeypatch, runner, heads, window):
+        tmp_path, monkeypatch, runner, window):
     if runner == 'graphs':
         install(monkeypatch)
-    encoder, made, _ = load_model('tiny', weights=write(tmp_path / 'x', window, heads))
+    encoder, made, _ = load_model('tiny', weights=write(tmp_path / 'x', window))
     session = serve(encoder, choice_of('fp16'), (FRAMES, SIDE, SIDE, 3), made, RUNNERS[runner])
     assert bool(session.not_streaming) == (not window)
     films = [np.concatenate([clip_of(PICTURE, seed) for seed in (n, n + 3)]) for n in range(3)]
@@ -93,7 +93,7 @@ def test_only_the_clip_that_overflows_is_lost_and_a_stream_begins_anew(
         assert [output.finite for output in outputs] == [True, not spoilt, True]
         for output in outputs:
             assert output.has_features is output.finite
-            assert (output.heads is not None) is (output.finite and heads)
+            assert (output.heads is not None) is output.finite
             assert not output.finite or np.isfinite(output.features).all()
         assert not spoilt or not any(key[0] == '1' for key in session.remembered())
     # The red frames have left no trace.
@@ -111,9 +111,8 @@ def show(detector, picture, start):
     return seen
 
 
-@pytest.mark.parametrize(('window', 'heads'), [(0, False), (2, True)])
-def test_fp32_is_kept_where_it_helps_and_said_once(half, tmp_path, caplog, window, heads):
-    path = write(tmp_path / 'x.safetensors', window, heads)
+def test_fp32_is_kept_where_it_helps_and_said_once(half, tmp_path, caplog):
+    path = write(tmp_path / 'x.safetensors', 2)
     with ObstacleDetector(weights=path, img_size=SIDE, num_frames=FRAMES, device='cpu',
                           clip_fps=10.0, precision='fp16') as detector:
         assert show(detector, PICTURE, 1.0).assessment.level is Level.CLEAR

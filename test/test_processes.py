@@ -44,7 +44,7 @@ def test_nothing_is_left_of_children_that_ignore_signals_nor_of_their_children(t
     ({}, ['fastdds_port7001', 'fastdds_port7411', 'fastrtps_port7413']),
     ({'ROS_DOMAIN_ID': '4', 'FASTDDS_BUILTIN_TRANSPORTS': 'SHM'},
      ['fastdds_port7001', 'fastdds_port8411']),
-    ({'ROS_DOMAIN_ID': 'four'}, []), ({'FASTDDS_BUILTIN_TRANSPORTS': NETWORK_ONLY}, [])])
+    ({'FASTDDS_BUILTIN_TRANSPORTS': NETWORK_ONLY}, [])])
 def test_queues_that_are_written_to_but_not_read_are_avoided(
         tmp_path, monkeypatch, environ, expected):
     monkeypatch.setattr(process, 'FOLDER', tmp_path)
@@ -80,17 +80,11 @@ def test_who_stands_by_takes_over_from_one_that_is_killed(tmp_path):
     env, module = {VARIABLE: str(tmp_path / 'turn')}, f'vjepa_ros.ros.{NAME}'
     with ros_session(REACHABLE) as ros, ros.spawn(module, env=env) as first:
         first.wait_for_output(READY)
-        with ros.spawn(module, env=env) as second, ros.spawn(module, env=env) as third:
-            for each in (second, third):
-                each.wait_for_output('stands by')
-            ros.spin_for(0.5)
+        with ros.spawn(module, env=env) as second:
+            second.wait_for_output('stands by')
             assert ros.spin_until(lambda: NAME in ros.node.get_node_names())
-            assert ros.node.get_node_names().count(NAME) == 1
-            assert READY not in second.output + third.output
+            assert ros.node.get_node_names().count(NAME) == 1 and READY not in second.output
             first.kill()
-            assert ros.spin_until(lambda: 'takes over' in second.output + third.output)
-            now, other = sorted((second, third), key=lambda one: 'takes over' not in one.output)
-            now.wait_for_output(READY)
-            other.terminate_and_check()              # one that waits ends at once, too
-            assert 'takes over' not in other.output
-            now.terminate_and_check()
+            second.wait_for_output('takes over')
+            second.wait_for_output(READY)
+            second.terminate_and_check()
