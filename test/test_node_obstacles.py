@@ -113,8 +113,6 @@ def node():
         yield node
 
 
-# -- a cloud and a scan as the collision monitor of Nav2 takes them -------------------------------
-
 def in_the_way(along: np.ndarray, across: np.ndarray) -> int:
     """How many points lie 2.5 m ahead of the robot; four of them stop it."""
     return int(((along > 0) & (along < 2.5) & (np.abs(across) < 0.3)).sum())
@@ -151,8 +149,6 @@ def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(node):
     assert in_the_way(*hits(scan)) < 4
 
 
-# -- unknown is not clear -------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('params', 'moves', 'reason'), [
     ({}, False, 'withheld'), ({'looming__method': 'fused'}, True, 'untrained')])
 def test_a_robot_that_stands_or_untrained_weights_give_no_cloud_and_the_log_says_why(
@@ -184,8 +180,6 @@ def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, param
     show_info(node, info, lambda: re.search(reason, node.process.output[since:]))
     assert not exists(node)
 
-
-# -- odometry, without a node ---------------------------------------------------------------------
 
 def config_of(given: dict) -> ObstacleConfig:
     rows = (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
@@ -230,8 +224,6 @@ def test_a_picture_that_is_the_same_is_excused_only_where_the_robot_stood_as_lon
     fed(output, [0.0] * 5, 0.3, start_s=53.0)               # it turns on the spot
     assert not still(output, 53.4, 0.4)
 
-
-# -- tf, with a stand-in for tf2_ros, which has no wheel -----------------------------------------
 
 # z of the optical frame is x of the base, or y.
 AHEAD = Quaternion(x=-0.5, y=0.5, z=-0.5, w=0.5)

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -91,6 +92,13 @@ class Bench:
         self.stats = self.worker.stats
         self.worker.resume()
 
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.worker.stop()
+        assert self.worker.join(ANSWER_S)
+
     def send(self, count: int, *names: str, before=lambda: None) -> None:
         """Send images of these cameras, or of all, of 10 a second."""
         for name in count * (names or tuple(self.cameras)):
@@ -106,70 +114,33 @@ class Bench:
             assert time.monotonic() < end, f'did not come true; log: {self.errors}'
             time.sleep(0.002)
 
-    def until_assessed(self, number: int, *names: str) -> None:
-        self.until(lambda: all(number in self.topics[name].stamps for name in names
-                               or self.topics))
 
-
-@pytest.fixture
-def bench():
-    made = []
-
-    def make(*names: str, **more) -> Bench:
-        made.append(Bench(*names, **more))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.worker.stop()
-        assert each.worker.join(ANSWER_S)
-
-
-def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench):
-    def no_room() -> None:
-        raise MemoryError('no room for the picture')
-
-    b = bench('bad', 'good')
-    b.send(1, 'bad', before=no_room)
-    b.until(lambda: b.worker.errors == 1 and b.errors)
-    bad, good = b.stats['bad'], b.stats['good']
-    assert (bad.errors, good.errors) == (1, 0)
-    assert bad.trouble == 'decoding: MemoryError: no room for the picture'
-    assert "camera 'bad': decoding" in b.worker.last_error
-    assert 'no room for the picture' in b.errors[0]
-    b.send(4)
-    b.until(lambda: b.topics['good'].stamps and b.topics['bad'].stamps)
-    assert (bad.trouble, bad.errors) == ('', 1)          # good again, but not forgotten
+def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera():
+    with Bench('bad', 'good') as b:
+        b.send(1, 'bad', before=Mock(side_effect=MemoryError('no room for the picture')))
+        b.until(lambda: b.worker.errors == 1 and b.errors)
+        bad, good = b.stats['bad'], b.stats['good']
+        assert (bad.errors, good.errors) == (1, 0)
+        assert bad.trouble == 'decoding: MemoryError: no room for the picture'
+        assert "camera 'bad': decoding" in b.worker.last_error
+        b.send(4)
+        b.until(lambda: b.topics['good'].stamps and b.topics['bad'].stamps)
+        assert (bad.trouble, bad.errors) == ('', 1)      # good again, but not forgotten
 
 
 @pytest.mark.parametrize('device', ['cpu', 'cuda'])
-def test_an_image_that_takes_long_holds_up_no_other_camera(bench, device):
-    b, gate = bench('slow', 'good', 'too', device=device), threading.Event()
-    b.send(4, 'slow', before=lambda: gate.wait(ANSWER_S))
-    for number in range(4, 10):
-        b.send(4 if number == 4 else 1, 'good', 'too')
-        b.until_assessed(number, 'good', 'too')
-    assert b.topics['slow'].stamps == []
-    gate.set()
-    b.until(lambda: b.topics['slow'].stamps == [4])      # without another message
-    b.send(1, 'slow')
-    b.until_assessed(5, 'slow')
-    assert b.worker.errors == 0
-
-
-def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, monkeypatch):
-    def lost(*_, **__):
-        raise RuntimeError('the device is lost')
-
-    b = bench('one', 'two', 'quiet')
-    with monkeypatch.context() as patch:
-        patch.setattr(b.model, 'submit', lost)
-        b.send(4, 'one', 'two')
-        b.until(lambda: b.stats['one'].trouble and b.stats['two'].trouble)
-    told = 'inference: RuntimeError: the device is lost'
-    assert [b.stats[name].trouble for name in b.cameras] == [told, told, '']
-    b.send(1, 'one')
-    b.until(lambda: b.topics['one'].stamps and b.stats['one'].trouble == '')
+def test_an_image_that_takes_long_holds_up_no_other_camera(device):
+    gate = threading.Event()
+    with Bench('slow', 'good', 'too', device=device) as b:
+        b.send(4, 'slow', before=lambda: gate.wait(ANSWER_S))
+        for number in range(4, 10):
+            b.send(4 if number == 4 else 1, 'good', 'too')
+            b.until(lambda number=number: all(number in b.topics[name].stamps
+                                              for name in ('good', 'too')))
+        assert b.topics['slow'].stamps == []
+        gate.set()
+        b.until(lambda: b.topics['slow'].stamps == [4])      # without another message
+        assert b.worker.errors == 0
 
 
 MS = 1_000_000
@@ -219,13 +190,6 @@ def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms
 NOW = 1000.0
 
 
-def told(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[bytes, str]:
-    stats = CameraStats()
-    vars(stats).update(values)
-    camera = SimpleNamespace(silent=silent, fault_s=fault_s, last_fault='of encoding xyz')
-    return condition(camera, stats, quiet, NOW)
-
-
 @pytest.mark.parametrize(('values', 'level', 'words'), [
     ({}, OK, 'running'),
     ({'quiet': True, 'full': True}, OK, 'nobody listens'),
@@ -233,5 +197,9 @@ def told(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[bytes,
     ({'quiet': True, 'full': True, 'pass_s': NOW - 9}, WARN, 'inference has taken 9 s so far'),
     ({'quiet': True, 'silent': True}, STALE, 'no frames')])
 def test_a_camera_without_results_does_not_run(values, level, words):
-    found, message = told(**values)
+    state = {'silent': False, 'fault_s': -math.inf, 'quiet': False, **values}
+    stats = CameraStats()
+    vars(stats).update(values)
+    camera = SimpleNamespace(last_fault='of encoding xyz', **state)
+    found, message = condition(camera, stats, state['quiet'], NOW)
     assert found == level and words in message
