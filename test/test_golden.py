@@ -12,6 +12,7 @@ import torch
 from golden import cases
 from golden.cases import ENCODERS, error, fill, noise
 
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 
@@ -36,8 +37,7 @@ def test_features_equal_those_of_the_reference(name):
     assert error(encoded(ENCODERS[name]), EXPECTED[name]) < TOLERANCE
 
 
-@pytest.mark.parametrize('shape', [(1, 3, 3, 32, 32), (1, 3, 4, 40, 32), (1, 3, 4, 32, 8),
-                                   (1, 4, 4, 32, 32), (3, 4, 32, 32), (1, 3, 0, 32, 32)])
+@pytest.mark.parametrize('shape', [(1, 3, 3, 32, 32), (1, 3, 4, 40, 32), (1, 3, 0, 32, 32)])
 def test_a_clip_that_cannot_be_cut_into_tubelets_is_refused(shape):
     with pytest.raises(ValueError, match='clip'):
         Encoder(Variant('test', 48, 1, 1, 96)).grid(shape)
@@ -65,3 +65,22 @@ def test_low_branches_cost_little_and_the_rest_stays_float32(version, dtype):
     assert not torch.equal(low(CLIP), got)
     low.set_branch_precision(dtype)
     assert torch.equal(low(CLIP), got)
+
+
+@torch.inference_mode()
+def test_the_transformers_library_computes_the_same(tmp_path):
+    vjepa2 = pytest.importorskip('transformers.models.vjepa2')
+    variant, frames, pixels = Variant('huge', 1280, 1, 16, 5120), 16, 64
+    config = vjepa2.VJEPA2Config(
+        crop_size=pixels, frames_per_clip=frames, hidden_size=variant.dim,
+        num_hidden_layers=variant.depth, num_attention_heads=variant.heads,
+        mlp_ratio=(variant.mlp + 0.5) / variant.dim, pred_hidden_size=96,
+        pred_num_attention_heads=3, pred_num_hidden_layers=2, pred_num_mask_tokens=3)
+    with torch.device('meta'):      # without the time that start values take
+        theirs = vjepa2.VJEPA2Model(config)
+    fill(theirs.to_empty(device='cpu')).save_pretrained(tmp_path)
+    encoder, _ = load_encoder(variant, weights=tmp_path)
+    clip = 4.0 * noise(1, 3, frames, pixels, pixels)
+    expected = theirs.encoder(clip.transpose(1, 2)).last_hidden_state
+    error = (encoder(clip).flatten(1, 3) - expected).abs().max()
+    assert error / expected.square().mean().sqrt() < 1e-5

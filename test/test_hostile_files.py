@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 import torch
-from checkpoints import encoder_state, prefixed
+from bundles import encoder_state, prefixed
 from safetensors.torch import save_file
 from sessions import SIZE
 

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from ros_harness import ros_session
 
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.perception_node import model_swapper
+from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend
 from vjepa_ros.ros.perception_node.model_swapper import smaller
 from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.runtime.runner import Runner
@@ -104,26 +106,28 @@ def test_a_node_that_may_serves_with_less_until_there_is_room_again(node, memory
     node.wait_for('model', lambda said: 'failed: OutOfMemory' in said['model_change'])
 
 
-def test_several_cameras_share_less_memory_without_a_smaller_model(memory):
-    with ros_session() as ros, node_running(
-            ros, num_frames=8, image_size=SIDE, autostart=True, cameras=['camera', 'other'],
-            on_out_of_memory='degrade') as node, Camera(ros), Camera(ros, 'other/image_raw'):
-        for camera in ('camera', 'other'):     # a pass of both does not fit
-            assert not node.assess(camera).flags & Quality.DEVICE_FALLBACK
-        assert node.values('model')['num_frames'] == '8'
-
-
-CUDA = SimpleNamespace(precision='fp32', device=torch.device('cuda'))
-CPU = SimpleNamespace(precision='fp32', device=torch.device('cpu'))
-
-
-@pytest.mark.parametrize(('choice', 'frames', 'side', 'precision', 'steps'), [
-    (CUDA, 8, 96, 'fp32', [(8, 96, 'fp16'), (4, 96, 'fp16'), (4, 64, 'fp16')]),
-    (CPU, 10, 80, 'auto', [(4, 80, 'auto'), (4, 64, 'auto')])])
-def test_precision_goes_first_then_frames_then_pixels_until_nothing_is_left(
-        choice, frames, side, precision, steps):
-    config, got = ModelConfig(num_frames=frames, image_size=side, precision=precision), []
+def test_precision_goes_first_then_frames_then_pixels_until_nothing_is_left():
+    choice = SimpleNamespace(precision='fp32', device=torch.device('cuda'))
+    config, got = ModelConfig(num_frames=8, image_size=96, precision='fp32'), []
     while (config := smaller(config, choice)) is not None:
         got.append((config.num_frames, config.image_size, config.precision))
-        assert replace(config) == config       # valid
-    assert got == steps
+    assert got == [(8, 96, 'fp16'), (4, 96, 'fp16'), (4, 64, 'fp16')]
+
+
+SECONDS = np.arange(0, 1300.0)
+PEAKS = 300 * (SECONDS % 37 < 3)
+
+
+@pytest.mark.parametrize(('used_mb', 'leaks'), [
+    (700 + PEAKS, False), (700 - 400 * np.exp(-SECONDS / 60), False),
+    (700 + 100 * np.sin(SECONDS / 150), False), (700 + 0.1 * SECONDS + PEAKS, True)],
+    ids=['peaks', 'a start that takes long', 'up and down', 'a leak'])
+def test_steady_growth_is_told_from_all_else(used_mb, leaks):
+    trend, said = MemoryTrend(), []
+    assert math.isnan(trend.bytes_per_hour)
+    for now_s, value in zip(SECONDS, used_mb, strict=True):
+        trend.add(round(value * 2**20), float(now_s))
+        said.append(trend.steady)
+    assert not any(said[:599]) and said[-1] == leaks and (leaks or not any(said))
+    if leaks:
+        assert trend.bytes_per_hour / 2**20 == pytest.approx(360, rel=0.1)
