@@ -161,7 +161,7 @@ lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
 	@$(VENV)/bin/hadolint docker/Dockerfile*
 
 ament: $(READY) $(TESTED) $(AMENT) ## check with the linters of ROS 2
-	@$(PY) -m pytest $(ARGS) test/test_ament.py
+	@$(PY) -m pytest $(ARGS) test/test_structure.py -k ament
 
 docs: $(DOCS)/.ready ## build the documentation into site/; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict $(ARGS)

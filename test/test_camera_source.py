@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 
 import cv2
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 pytest.importorskip('rclpy')
 
 from rclpy.parameter import Parameter
-from recordings import BagMaker
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
 from vjepa_ros.ros.read import stamp_ns
@@ -92,33 +90,12 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
         'time_to_contact_s', 'looming_rate', 'distance_m', 'speed')))
 
 
-def test_the_lens_of_a_bag_is_published_with_its_distortion(ros, tmp_path):
-    d = (-0.02, 0.01, -0.004, 0.001)
-    with BagMaker(tmp_path / 'bag') as bag:
-        bag.image('/eye/image_raw', S, np.zeros((24, 32, 3), np.uint8))
-        bag.info(S, model='equidistant', d=d)
-    infos = listen(ros, CameraInfo, 'camera/camera_info')
-    images = listen(ros, Image, 'camera/image_raw')
-    with ros.compose(MODULE, playing(str(tmp_path / 'bag'))) as process:
-        wait_for_all(ros, process, images, infos)
-    assert (infos[0].distortion_model, tuple(infos[0].d)) == ('equidistant', d)
-    assert infos[0].k[0] == 33.0
-
-
 def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
-    images, ages = [], []
-
-    def take(message: Image) -> None:
-        images.append(stamp_ns(message))
-        ages.append(ros.node.get_clock().now().nanoseconds - images[-1])
-
-    ros.node.create_subscription(Image, 'camera/image_raw', take, 50)
+    images = listen(ros, Image, 'camera/image_raw')
     with ros.compose(MODULE, playing(ten, rate=40, loop=True)) as process:
         assert ros.spin_until(lambda: len(images) > 30), process.output
-    steps = np.diff(images) / 25_000_000
+    steps = np.diff([stamp_ns(image) for image in images]) / 25_000_000
     assert np.allclose(steps, np.round(steps), atol=1e-6) and (steps > 0).all()
-    # An age that grows would be drift. The least, because a busy machine delivers late at times.
-    assert 0 <= min(ages) < 5 * S and min(ages[-10:]) - min(ages[:10]) < 0.1 * S
 
 
 class UnpluggedCamera(Source):
@@ -155,13 +132,6 @@ def test_a_camera_that_is_pulled_out_is_opened_again_and_the_node_stays(ros, mon
         assert node.stop() and not node.failed
     finally:
         node.destroy_node()
-
-
-def test_a_signal_ends_it_cleanly_with_code_0(ros, ten):
-    with ros.spawn(MODULE, {'source': ten, 'rate': 10.0, 'loop': True}) as process:
-        process.wait_for_output('playing')
-        process.terminate_and_check(signal.SIGTERM)
-        assert '(stopped)' in process.output
 
 
 @pytest.mark.parametrize(('source', 'message'), [

@@ -2,51 +2,108 @@
 # Copyright 2026 vjepa_ros maintainers
 """Tests of the launch files: what they offer, and what they start.
 
-The nodes are started by the stand-in beside this file, which also tells the commands.
+launch and launch_ros have no wheels. What the launch files use of them is here, and does as
+launch_ros does: it makes the same commands.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 import os
 import re
-import signal
+import runpy
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
-import stand_in_launch
 import yaml
-from ros_harness import NodeProcess, QUIET, class_of, logged, ros_env, ros_session
-
-from vjepa_ros.ros.common.processes import free_domain
+from ros_harness import QUIET, class_of, logged, ros_session
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
-STAND_IN = Path(__file__).with_name('stand_in_launch.py')
 
 
-def make_prefix(prefix: Path, executables: dict[str, str]) -> Path:
-    """Lay out an installation whose executables run the given Python code."""
-    index = prefix / 'share/ament_index/resource_index/packages'
-    index.mkdir(parents=True)
-    (index / 'vjepa_ros').touch()
-    share = prefix / 'share/vjepa_ros'
-    share.mkdir()
-    for folder in ('launch', 'config'):
-        (share / folder).symlink_to(REPOSITORY / folder)
-    lib = prefix / 'lib/vjepa_ros'
-    lib.mkdir(parents=True)
-    for name, code in executables.items():
-        (lib / name).write_text(f'#!{sys.executable}\n{code}')
-        (lib / name).chmod(0o755)
-    return prefix
+class Entity:
+    """What a launch file makes: its arguments, by their names as well."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.given, self.named = given, named
+
+    def perform(self, context: SimpleNamespace) -> str:
+        """The value of a LaunchConfiguration."""
+        return context.launch_configurations[self.given[0]]
 
 
-def launch_env(prefix: Path, domain: int) -> dict[str, str]:
-    path = os.pathsep.join(p for p in (str(prefix), os.environ.get('AMENT_PREFIX_PATH', '')) if p)
-    return ros_env(domain, {'AMENT_PREFIX_PATH': path})
+class StandIn(ModuleType):
+    """A module of launch: each of its names is a class of entities."""
+
+    def __getattr__(self, name: str) -> type:
+        return type(name, (Entity,), {})
+
+
+def modules() -> dict[str, ModuleType]:
+    """The modules that launch files import, by name."""
+    made = {name: StandIn(name) for name in (
+        'launch', 'launch.actions', 'launch.launch_description_sources', 'launch.substitutions',
+        'launch_ros', 'launch_ros.actions', 'launch_ros.parameter_descriptions')}
+    vars(made['launch'])['logging'] = SimpleNamespace(get_logger=logging.getLogger)
+    return made
+
+
+def nodes_of(file: Path, given: dict[str, str]) -> list[Entity]:
+    """The nodes that a launch file starts."""
+    context = SimpleNamespace(launch_configurations=dict(given))
+    found = []
+    for entity in runpy.run_path(str(file))['generate_launch_description']().given[0]:
+        if type(entity).__name__ == 'DeclareLaunchArgument':
+            name, choices = entity.given[0], entity.named['choices']
+            value = context.launch_configurations.setdefault(name, entity.named['default_value'])
+            if choices and value not in choices:
+                raise RuntimeError(f'{name} is {value!r}, must be one of {choices}')
+            continue
+        for action in entity.named['function'](context):
+            if type(action).__name__ == 'IncludeLaunchDescription':
+                path = action.given[0].given[0].given[0][-1]
+                found += nodes_of(file.parent / path, dict(action.named['launch_arguments']))
+            else:
+                found.append(action)
+    return found
+
+
+def parameters(source: Any, folder: Path) -> str:
+    """The file in which parameters reach a node."""
+    if isinstance(source, Entity):
+        assert not source.named.get('allow_substs'), 'a file could run a program'
+        text = Path(source.given[0]).read_text(encoding='utf-8')
+    else:
+        plain = {name: value.named['value_type'](value.given[0])
+                 if isinstance(value, Entity) else value for name, value in source.items()}
+        text = json.dumps({'/**': {'ros__parameters': plain}})      # which is YAML, too
+    number, path = tempfile.mkstemp('.yaml', dir=folder, text=True)
+    with open(number, 'w', encoding='utf-8') as file:
+        file.write(text)
+    return path
+
+
+def command(node: Entity, folder: Path) -> list[str]:
+    """The command that starts a node, with the name of its executable."""
+    named = node.named
+    words = [named['executable'], *named['arguments'], '--ros-args']
+    if 'name' in named:
+        words += ['-r', f"__node:={named['name']}"]
+    if named['namespace']:
+        words += ['-r', f"__ns:=/{named['namespace'].lstrip('/')}"]
+    for source in named['parameters']:
+        words += ['--params-file', parameters(source, folder)]
+    for own, topic in named.get('remappings', ()):
+        words += ['-r', f'{own}:={topic}']
+    return words
 
 
 @dataclass
@@ -76,21 +133,28 @@ class Started:
 def recorded(tmp_path, monkeypatch):
     """Function that tells how a launch file would start its nodes, by the stand-in."""
     pytest.importorskip('ament_index_python')
-    whole = launch_env(make_prefix(tmp_path / 'prefix', {}), 0)
-    whole.pop('FASTDDS_BUILTIN_TRANSPORTS', None)   # the harness has a choice of its own
+    prefix = tmp_path / 'prefix'
+    index = prefix / 'share/ament_index/resource_index/packages'
+    index.mkdir(parents=True)
+    (index / 'vjepa_ros').touch()
+    (prefix / 'share/vjepa_ros').mkdir()
+    for folder in ('launch', 'config'):
+        (prefix / 'share/vjepa_ros' / folder).symlink_to(REPOSITORY / folder)
+    monkeypatch.setenv('AMENT_PREFIX_PATH', os.pathsep.join(
+        (str(prefix), os.environ.get('AMENT_PREFIX_PATH', ''))).rstrip(os.pathsep))
+    monkeypatch.delenv('FASTDDS_BUILTIN_TRANSPORTS', raising=False)
 
-    def run(file: str, *arguments: str, cwd: Path = REPOSITORY, **env: str) -> dict[str, Started]:
+    def run(file: str, *arguments: str) -> dict[str, Started]:
         found = {}
+        given = dict(argument.split(':=', 1) for argument in arguments)
         with monkeypatch.context() as patch:
-            for name, module in stand_in_launch.modules().items():
+            for name, module in modules().items():
                 patch.setitem(sys.modules, name, module)
-            patch.setattr(os, 'environ', {**whole, **env})
-            patch.chdir(cwd)
-            for words, env_of, _ in stand_in_launch.commands(
-                    LAUNCH / file, stand_in_launch.given_by(arguments), tmp_path):
-                name = Path(words[0]).name
-                found[name if name not in found else f'{name}, standby'] = Started(
-                    words[1:], env_of)
+            nodes = nodes_of(LAUNCH / file, given)
+        for node in nodes:
+            name, *words = command(node, tmp_path)
+            found[name if name not in found else f'{name}, standby'] = Started(
+                words, {**os.environ, **node.named.get('additional_env', {})})
         return found
     return run
 
@@ -99,8 +163,9 @@ def config(name: str) -> dict:
     return yaml.safe_load((REPOSITORY / 'config' / name).read_text())['/**']['ros__parameters']
 
 
-def test_without_arguments_the_default_file_holds(recorded):
-    node = recorded('vjepa.launch.py', MALLOC_TRIM_THRESHOLD_='1')['vjepa_node']
+def test_without_arguments_the_default_file_holds(recorded, monkeypatch):
+    monkeypatch.setenv('MALLOC_TRIM_THRESHOLD_', '1')
+    node = recorded('vjepa.launch.py')['vjepa_node']
     assert node.parameters == {
         **config('default.yaml'), 'autostart': True, 'use_sim_time': False}
     assert '__node:=vjepa_node' in node.argv
@@ -135,10 +200,12 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
     ('params_file:=nothing.yaml', "'nothing.yaml'.*cpu.yaml.*multi_camera.yaml"),
     ('cameras:=a,a', "cameras is 'a,a'"), ('num_frames:=many', "num_frames is 'many'.*whole"),
     ('autostart:=maybe', 'maybe')])
-def test_a_wrong_argument_ends_the_launch_with_the_reason(recorded, tmp_path, argument, words):
-    (tmp_path / 'mine.yaml').touch()
+def test_a_wrong_argument_ends_the_launch_with_the_reason(recorded, tmp_path, monkeypatch,
+                                                         argument, words):
+    monkeypatch.chdir(tmp_path)
+    Path('mine.yaml').touch()
     with pytest.raises(RuntimeError, match=words):
-        recorded('vjepa.launch.py', argument, cwd=tmp_path)
+        recorded('vjepa.launch.py', argument)
 
 
 def test_the_demo_starts_camera_and_node_together(recorded):
@@ -199,7 +266,6 @@ FRONT_CAMERA = 'cameras:=front=/camera/image_raw'
 @pytest.mark.ros
 @pytest.mark.parametrize('command', [
     *README, f'{README[1]} planner:=true watchdog:=true',
-    f'guarded.launch.py {FRONT_CAMERA} planner:=true',
     *(f'vjepa.launch.py params_file:={name}.yaml {FRONT_CAMERA}' for name in (
         'cpu', 'apple', 'jetson')), 'vjepa.launch.py params_file:=multi_camera.yaml',
     'demo.launch.py camera:=front'])
@@ -214,27 +280,3 @@ def test_no_node_of_a_command_of_the_readme_warns_when_it_starts(recorded, comma
                 node.trigger_configure()
             node.destroy_node()
     assert not [line for line in lines if '[INFO]' not in line]
-
-
-# As setup.py has them: name of the executable, module, function.
-EXECUTABLES = {
-    name: f'import sys\nfrom vjepa_ros.{module} import {function}\nsys.exit({function}())\n'
-    for name, module, function in re.findall(r"f'([\w-]+) = {NAME}\.([\w.]+):(\w+)'",
-                                             (REPOSITORY / 'setup.py').read_text())}
-
-
-@pytest.mark.slow
-@pytest.mark.ros
-def test_the_nodes_of_a_launch_file_become_active_and_end_with_it(tmp_path):
-    pytest.importorskip('rclpy')
-    with free_domain() as domain:
-        launch = NodeProcess(
-            [sys.executable, str(STAND_IN), str(LAUNCH / 'guarded.launch.py'), 'planner:=true',
-             'namespace:=robot'],
-            launch_env(make_prefix(tmp_path / 'prefix', EXECUTABLES), domain))
-        try:
-            for name in ('vjepa_node', 'collision_guard', 'local_planner'):
-                launch.wait_for_output(f'[robot.{name}]: active', timeout=180)
-            launch.terminate_and_check(signal.SIGINT, 60.0)
-        finally:
-            launch.kill()

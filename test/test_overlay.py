@@ -62,22 +62,8 @@ def test_green_is_shown_for_nothing_but_a_fresh_clear_view(result):
     assert not greenish(draw_overlay(None, result, Layers(), gone))
 
 
-def test_looming_tints_warm_and_motion_tints_blue_where_they_are_known():
-    plain = show(result=assessment()).astype(int)
-    left = np.where(np.arange(20) < 10, 0.8, 0.0)
-    warm = show(result=assessment(), looming=field(left)).astype(int) - plain
-    assert warm[250, 100, 2] > 25 and warm[250, 100, 0] < -10
-    assert np.abs(warm[250, 500]).max() == 0
-    motion = np.tile(np.repeat(np.float32([0, 1]), 6), (12, 1))
-    blue = show(result=assessment(), motion=motion,
-                view=View('squash', SIZE, 192)).astype(int) - plain
-    assert blue[250, 600, 0] > 25 and blue[250, 600, 2] < 0
-    assert np.abs(blue[250, 40]).max() == 0
-
-
-@pytest.mark.parametrize('age', [2.3, math.inf])
-def test_a_stale_image_is_grey_and_shows_no_old_result(age):
-    status = OverlayStatus(camera='front', stale_s=age)
+def test_a_stale_image_is_grey_and_shows_no_old_result():
+    status = OverlayStatus(camera='front', stale_s=2.3)
     danger = assessment(Level.DANGER, 0.5, flags=Quality.LOW_TEXTURE)
     result = show(NOISE, danger, None, field(0.9), View('squash', SIZE, 192), status=status)
     assert np.array_equal(result, show(NOISE, status=status))
@@ -86,16 +72,13 @@ def test_a_stale_image_is_grey_and_shows_no_old_result(age):
 
 
 @pytest.mark.parametrize(('size', 'mode'), [
-    ((1226, 370), 'letterbox'), ((370, 1226), 'hf'), ((33, 35), 'crop'), ((1, 1), 'squash'),
-    ((1, 100), 'squash'), ((2, 50_000), 'squash'), ((65_000, 10), 'squash')])
-@pytest.mark.parametrize('stale', [None, math.inf])
-def test_every_size_is_drawn_with_its_aspect_ratio_and_no_shape_costs_more(size, mode, stale):
-    """All that can be drawn at once."""
+    ((1226, 370), 'letterbox'), ((370, 1226), 'hf'), ((1, 1), 'squash'), ((2, 50_000), 'crop')])
+def test_every_size_is_drawn_with_its_aspect_ratio_and_no_shape_costs_more(size, mode):
     view = View(mode, size, 64)
     image = np.full((*size[::-1], 3), 100, np.uint8)
     drawn = show(image, assessment(Level.DANGER, 0.8, flags=2**14 - 1),
                  np.full(view.grid, 0.7, np.float32), field(0.5, size), view,
-                 replace(READY, untrained=True, stale_s=stale), width=1280)
+                 replace(READY, untrained=True), width=1280)
     assert (image == 100).all()
     zoom = min(1280 / size[0], max(1.0, MAX_ENLARGED / size[1]))
     assert drawn.shape == (max(1, round(size[1] * zoom)), max(1, round(size[0] * zoom)), 3)

@@ -17,7 +17,6 @@ PACKAGE = ROOT / 'vjepa_ros'
 HEADER = ['# SPDX-License-Identifier: Apache-2.0', '# Copyright 2026 vjepa_ros maintainers']
 ABSOLUTE = re.compile(r"""['"`\s(=](/(?:home|root|tmp|work|usr/local|Users|mnt)/[\w.-]+)""")
 LINK = re.compile(r'\]\(([^)\s#]+)')     # the file of a Markdown link, without anchor
-MOST_MODULES = 20        # in a folder
 
 
 def sources() -> list[Path]:
@@ -54,13 +53,6 @@ def test_links_between_documents_lead_to_files():
     assert broken == []
 
 
-def test_no_folder_has_more_modules_than_a_reader_can_hold():
-    many = {folder.relative_to(ROOT).as_posix(): count for folder in PACKAGE.rglob('*')
-            if folder.is_dir() and (count := len([
-                p for p in folder.glob('*.py') if p.name != '__init__.py'])) > MOST_MODULES}
-    assert many == {}
-
-
 def test_each_test_that_the_page_on_faults_names_exists():
     named = set(re.findall(r'`(test_\w+)`', (ROOT / 'docs' / 'safety.md').read_text('utf-8')))
     tests = '\n'.join(path.read_text('utf-8') for path in (ROOT / 'test').glob('test_*.py'))
@@ -88,6 +80,22 @@ def test_a_robot_loads_nothing_of_the_lab(node):
     foreign = re.compile(
         r'(vjepa_ros\.(lab|cli|fleet|viewer)|matplotlib|pyarrow|rerun|rich)(\..+)?')
     assert [name for name in loaded if foreign.fullmatch(name)] == []
+
+
+@pytest.mark.slow
+def test_ament_flake8_finds_nothing():
+    linter = pytest.importorskip('ament_flake8.main', reason='`make ament` installs ament_flake8')
+    assert linter.main(['--config', str(ROOT / 'setup.cfg'), *(str(ROOT / name) for name in (
+        'vjepa_ros', 'launch', 'setup.py', 'test'))]) == 0
+
+
+@pytest.mark.slow
+def test_ament_pep257_finds_nothing_in_what_users_import():
+    linter = pytest.importorskip('ament_pep257.main', reason='`make ament` installs ament_pep257')
+    # D105: special methods do what Python says of them.
+    public = [str(PACKAGE / name) for name in (
+        '__init__.py', 'detector.py', 'perception/types.py', 'ros/read.py', 'guard', 'sources')]
+    assert linter.main(['--convention', 'numpy', '--add-ignore', 'D105', '--', *public]) == 0
 
 
 def run(code: str) -> str:

@@ -11,17 +11,13 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import cv2
-import numpy as np
 import pytest
 from scenes import synthetic
 
 from vjepa_ros import cli
-from vjepa_ros.cli.watch import groups
-from vjepa_ros.sources import SourceError, SourceFrame
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',
@@ -52,18 +48,14 @@ def test_a_missing_package_is_one_line_with_its_remedy(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, 'vjepa_ros.cli.find', raising=False)
     assert cli.main(['find', 'picture.jpg', 'results']) == 1
     assert 'pip install rich' in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, 'vjepa_ros.cli.find', None)    # a fault of our own
-    with pytest.raises(ModuleNotFoundError):
-        cli.main(['find', 'picture.jpg', 'results'])
 
 
 @pytest.mark.parametrize(('distro', 'remedy'), [
     ('', "pip install '.[ros]'"), ('jazzy', f'jazzy is sourced, but {sys.executable}')])
-@pytest.mark.parametrize('words', [['echo', 'topic'], ['top']])
-def test_a_missing_rclpy_is_told_with_what_helps_here(words, distro, remedy, monkeypatch, capsys):
+def test_a_missing_rclpy_is_told_with_what_helps_here(distro, remedy, monkeypatch, capsys):
     monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
     monkeypatch.setenv('ROS_DISTRO', distro)
-    assert cli.main(words) == 1
+    assert cli.main(['top']) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert 'rclpy is missing' in line and remedy in line
 
@@ -134,9 +126,7 @@ def test_watch_reports_on_a_recording_with_the_truth_of_its_labels(drive, tmp_pa
 @pytest.mark.parametrize(('source', 'words', 'said'), [
     ('nowhere.mp4', SMALL, 'nowhere.mp4'),
     ('', [*SMALL, '--weights', 'missing.safetensors'], 'missing.safetensors'),
-    ('', [*SMALL, '--max-seconds', '0.1'], 'nothing to report'),
-    ('', ['--model-size', 'small', '--no-window'], '--allow-random-weights'),
-])
+    ('', ['--model-size', 'small', '--no-window'], '--allow-random-weights')])
 def test_watch_says_what_is_wrong_and_writes_nothing(source, words, said, drive, tmp_path, capsys):
     out = tmp_path / 'out'
     assert cli.main(['watch', source or str(drive), *words, '--out', str(out)]) == 1
@@ -146,38 +136,9 @@ def test_watch_says_what_is_wrong_and_writes_nothing(source, words, said, drive,
 
 @pytest.mark.parametrize('words', [
     ['watch', 'synthetic'], ['demo'], ['score', 'film.mp4'], ['train']])
-@pytest.mark.parametrize('inside', ['', 'deep/er'])
-def test_a_file_as_folder_of_the_results_is_refused_before_the_work(words, inside, tmp_path,
-                                                                    capsys):
+def test_a_file_as_folder_of_the_results_is_refused_before_the_work(words, tmp_path, capsys):
     (tmp_path / 'file').write_text('mine')
     with pytest.raises(SystemExit):
-        cli.main([*words, '--out', str(tmp_path / 'file' / inside)])
+        cli.main([*words, '--out', str(tmp_path / 'file' / 'deeper')])
     said = capsys.readouterr().err.splitlines()[-1]
     assert '--out' in said and f"'{tmp_path / 'file'}' is a file" in said
-
-
-class FakeSource:
-    """Frames with given stamps [s], then an error."""
-
-    live = False
-
-    def __init__(self, stamps):
-        self._stamps = stamps
-
-    def __iter__(self):
-        for stamp in self._stamps:
-            yield SourceFrame(round(stamp * 1e9), np.zeros((2, 2, 3), np.uint8))
-        raise SourceError('cable pulled')
-
-
-@pytest.mark.parametrize(('realtime', 'limit'), [(False, 64), (True, 64), (True, 5)])
-def test_a_slow_consumer_gets_what_came_meanwhile_in_order_and_the_error_last(realtime, limit):
-    stamps, found = [1 + n * 0.01 for n in range(50)], []
-    with pytest.raises(SourceError, match='cable pulled'):
-        for group in groups(FakeSource(stamps), realtime, limit=limit):
-            found.append(group)
-            time.sleep(0.2 if realtime else 0.0)
-    got = [frame.stamp_ns for group in found for frame in group]
-    assert got == sorted(got) and got[-1] == round(stamps[-1] * 1e9)
-    assert (len(got) < 50) == (limit == 5)
-    assert (max(map(len, found)) > 1) == realtime
