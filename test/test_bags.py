@@ -214,6 +214,16 @@ def test_a_chunk_without_bound_is_left_out_before_it_takes_memory(tmp_path, imag
     assert 'False.mcap' in done.stderr and 'claims' in done.stderr
 
 
+def test_a_compressed_file_without_bound_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(bag_storage, 'EXPANDED', (1 << 20, 100))
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    path = tmp_path / 'a.db3.zstd'
+    path.write_bytes(zstd.compress(bag_storage.SQLITE_START + bytes(64 << 20)))
+    with pytest.raises(SourceError, match='expands to more than'):
+        open_source(str(path))
+    assert [*tmp_path.iterdir()] == [path]
+
+
 @pytest.mark.parametrize('name', ['a.mcap', 'a.mp4', 'bag/metadata.yaml', 'rec/labels.csv'])
 @pytest.mark.parametrize('kind', ['pipe', 'device'])
 def test_pipes_and_devices_are_refused_at_once(tmp_path, images, name, kind):
