@@ -24,7 +24,6 @@ PERIOD, LATENCY = 5, 6   # steps between assessments, and from stamp to receipt
 LAG_S = 0.15             # of a base that does not follow at once
 AHEAD, BACK = Motion(1.0), Motion(-0.4)
 LEFT, RIGHT = Motion(omega=1.0), Motion(omega=-1.0)
-HELD = (3.0, AHEAD)      # to drive on for so long
 WITHOUT_TIMEOUT = {'stop_on': tuple(name for name in ALWAYS if name != 'timeout')}
 CLEAR_VIEW = {'level': Level.CLEAR, 'time_to_contact': math.inf}
 DANGER = {'level': Level.DANGER, 'time_to_contact': 1.0}
@@ -99,12 +98,6 @@ class World:
         self.heading += self.motion.omega * STEP
         self.place += STEP * cmath.rect(1.0, self.heading) * complex(
             self.motion.along(self.yaw), self.motion.along(self.yaw + math.pi / 2))
-
-    def repeat(self, times: int, *parts: tuple[float, Motion]) -> World:
-        for _ in range(times):
-            for seconds, asked in parts:
-                self.run(seconds, asked)
-        return self
 
 
 def driving(**more: object) -> World:
@@ -228,17 +221,13 @@ def test_single_free_views_do_not_lift_a_threat_and_a_path_that_stays_free_does(
     assert w.run(4.0).motion.vx == pytest.approx(1.0)
 
 
-def test_clearance_releases_a_robot_that_stands_and_stops_none():
+def test_clearance_releases_a_robot_that_stands():
     w = World(2.0, stop_distance=0.5)
     assert w.run(20.0).limits[0].kind == 'blocked'
     w.wall = math.inf
     for clearance, speed in ((0.4, 0.0), (5.0, 1.0)):
         w.change = {'clearance': clearance}
         assert w.run(6.0).motion.vx == pytest.approx(speed)
-    w = World()
-    w.change = {'clearance': 0.3}
-    w.run(3.0, STILL)
-    assert w.run(6.0).motion.vx == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize('clearance', [math.nan, 3.0, 0.8, 0.0])
@@ -404,8 +393,6 @@ def test_a_wrong_odometry_does_not_bring_the_robot_to_the_wall_and_is_told(name,
     w = World(gap, lag_s=LAG_S, odometry=name)
     w.run(60.0)
     assert w.closest > 0.05
-    if name in ('none', 'right') and gap > 1:
-        assert w.closest < 0.4                   # it still comes as near as it may
     w = World(lag_s=LAG_S, odometry=name)
     w.run(6.0)
     assert bool(w.guard.speed_problem(w.now)) == (name in CONTRADICTIONS)
@@ -424,18 +411,15 @@ def test_a_clock_that_is_set_again_and_again_does_not(every_s, by):
 
 
 @pytest.mark.parametrize('name', ['none', 'right', 'zero', 'reversed turns'])
-@pytest.mark.parametrize('angle', [0.4, 0.9, 2.5])
-def test_turning_away_and_back_does_not(name, angle):
-    w = standing(odometry=name)
-    assert w.repeat(6, (angle, LEFT), (angle, RIGHT), HELD).closest > 0.1
-
-
-@pytest.mark.parametrize('name', ['none', 'right', 'zero'])
 @pytest.mark.parametrize('parts', [
-    ((1.0, Motion(vy=0.5)), (1.0, Motion(vy=-0.5)), HELD), ((1.0, BACK), HELD),
-    ((1.0, BACK), (1.0, LEFT), (1.0, RIGHT), HELD), ((2.0, STILL), HELD)])
-def test_nor_does_driving_aside_or_back_and_on(name, parts):
-    assert standing(odometry=name).repeat(10, *parts).closest > 0.1
+    ((0.4, LEFT), (0.4, RIGHT)), ((0.9, LEFT), (0.9, RIGHT)), ((2.5, LEFT), (2.5, RIGHT)),
+    ((1.0, Motion(vy=0.5)), (1.0, Motion(vy=-0.5))), ((1.0, BACK),), ((2.0, STILL),),
+    ((1.0, BACK), (1.0, LEFT), (1.0, RIGHT))])
+def test_turning_away_and_back_does_not(name, parts):
+    w = standing(odometry=name)
+    for seconds, asked in (*parts, (3.0, AHEAD)) * 8:
+        w.run(seconds, asked)
+    assert w.closest > 0.1
 
 
 @pytest.mark.parametrize('change', [

@@ -31,10 +31,11 @@ from sensor_msgs.msg import LaserScan, Range
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.guard.types import SourceReport
+from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.collision_guard.inputs import axis_yaw, range_distance, scan_distance
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 
 pytestmark = pytest.mark.ros
 
@@ -232,6 +233,34 @@ def test_range_sensors_stop_what_the_camera_does_not_see_and_say_when_they_are_b
                 seen.ranges = scan(BLIND_AHEAD).ranges
                 rig.wait_for_speed(0.0)
                 rig.wait_for_state('scan: timeout')
+
+
+# -- what the local planner does alike ------------------------------------------------------------
+
+BOTH = pytest.mark.parametrize('kind', [CollisionGuard, LocalPlannerNode])
+
+
+@BOTH
+def test_in_a_flood_the_timer_decides_but_less_is_never_late(kind, monkeypatch):
+    monkeypatch.setattr(kind, 'FLOOD_S', 1e6)
+    with active(kind, command_timeout=60.0) as node:
+        sent: list[Motion] = []
+        node._publish = sent.append
+        node._on_command(twist_of(-0.5, 0.1))
+        node._on_command(twist_of(-0.5, 0.2))          # as fast: has to wait
+        assert sent == [Motion(-0.5, 0.0, 0.1)]
+        node._on_command(twist_of(-0.2, 0.3))          # slower: must not
+        node._on_command(twist_of(-0.4, 0.4))          # faster: waits
+        assert sent[1:] == [Motion(-0.2, 0.0, 0.3)]
+        node._on_tick()
+        assert sent[2:] == [Motion(-0.4, 0.0, 0.4)]
+
+
+@BOTH
+def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
+    with pytest.raises(AssertionError, match='cmd_vel_in and cmd_vel_out are both /cmd_vel_in'), \
+            active(kind, '-r', 'cmd_vel_out:=cmd_vel_in'):
+        pass
 
 
 # -- camera, vjepa_node and guard together: every way to lose sight stops ------------------------

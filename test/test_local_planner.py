@@ -186,14 +186,13 @@ def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:
         planner.memory.keep(points)
 
 
-def travel(planner: LocalPlanner, goal: complex, seconds: float, held: bool = False) -> complex:
-    """Let the robot do what the planner says, or stand still; return the goal as seen then."""
+def travel(planner: LocalPlanner, goal: complex, seconds: float) -> complex:
+    """Let the robot do what the planner says; return the goal as seen then."""
     memory, begin = planner.memory, planner.memory.place
     there = begin + goal * np.exp(1j * memory.yaw)
     for _ in range(round(seconds / 0.1)):
         chosen = planner.pursue(Pose(memory.place, memory.yaw).seen(there))
-        planner.move(Motion(0.0, 0.0, chosen.twist.omega) if held and chosen.twist.vx > 0
-                     else chosen.twist, 0.1)
+        planner.move(chosen.twist, 0.1)
     return complex(Pose(memory.place, memory.yaw).seen(there))
 
 
@@ -209,29 +208,6 @@ def test_it_gets_to_a_goal_and_touches_nothing(lines, goal):
         away = np.abs(Pose(planner.memory.place, planner.memory.yaw).seen(wall))
         nearest = min(nearest, away.min(initial=math.inf))
     assert abs(goal) < 0.5 and nearest > 0.3
-
-
-def test_it_backs_out_of_a_dead_end_on_its_own_track():
-    planner = LocalPlanner(LocalConfig(cruise=1.0))
-    for _ in range(8):
-        drive(planner, 0.5, 0.5)
-        look(planner, speed=0.5)
-    walls(planner, (2.9 - 0.6j, 2.9 + 0.6j), (1.4 - 0.6j, 2.9 - 0.6j), (1.4 + 0.6j, 2.9 + 0.6j))
-    travel(planner, 3 + 0j, 4.0)      # it has to stop first
-    assert planner.memory.place.real < 1.6 and abs(planner.memory.place.imag) < 0.3
-
-
-def test_what_holds_the_base_is_an_obstacle_and_what_somebody_holds_for_a_fault_is_none():
-    planner, goal = LocalPlanner(LocalConfig(cruise=1.0)), 20 + 0j
-    for _ in range(30):
-        planner.rest()                                # while the planner sends zeros...
-        planner.move(Motion(), 0.1)
-    for _ in range(15):                               # ...and a guard holds the base after them
-        assert planner.pursue(goal).twist.vx > 0.4
-        planner.move(Motion(), 0.1)
-    assert not len(planner.memory.points())
-    travel(planner, goal, 2.0, held=True)             # but for ever it is not a guard
-    assert len(planner.memory.points()) and planner.pursue(goal).twist.vx < 0.5
 
 
 class Drive:
@@ -298,17 +274,6 @@ def test_goals_and_paths_that_cannot_be_followed_are_refused_with_the_reason(poi
     robot.decider.located(Pose(0j, 0.0), robot.now)
     with pytest.raises(ValueError, match=words):
         robot.decider.follow(points, what, robot.now)
-
-
-def test_a_goal_ends_when_odometry_begins_anew():
-    robot = Drive()
-    robot.decider.located(Pose(0j, 0.0), robot.now)
-    robot.decider.follow([5 + 0j], 'goal', robot.now)
-    for step in range(1, 20):
-        robot.decider.located(Pose(0.1 * step + 0j, 0.0), robot.now + 0.1 * step)
-    assert robot.decider.course_state == 'active'
-    robot.decider.located(Pose(-30j, 0.0), robot.now + 2.0)
-    assert 'the pose jumped by 30.1 m' in robot.decider.course_state
 
 
 def test_without_a_speed_nothing_is_judged():
