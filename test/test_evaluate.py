@@ -7,31 +7,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from bundles import constant_heads, meta
 from scenes import Approach
 
 from vjepa_ros.cli import evaluate
+from vjepa_ros.lab.evaluation import metrics
 from vjepa_ros.lab.evaluation import world as evaluate_world
-from vjepa_ros.lab.evaluation.metrics import clip_figures, joined
+from vjepa_ros.lab.evaluation.metrics import Outcome, Truth, clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import Setup
 from vjepa_ros.lab.evaluation.world import Film, films, shown, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.clips import ClipWorld, clip_targets
-from vjepa_ros.model.checkpoint.load import load_model, save_bundle
-from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import find_variant
+from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.model import Model, ModelConfig
 
 RATE = 10.0
+NAN, INF = math.nan, math.inf
 REAL = ('himax_2', 'himax_10', 'kitti_street', 'euroc_still::still')
 
 
@@ -82,50 +80,27 @@ def test_an_approaching_wall_is_seen_and_a_still_one_is_not_and_a_document_tells
     assert all(cv2.imread(str(tmp_path / name)) is not None for name in shown)
 
 
-def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
-    weights, encoder = tmp_path / 'w.safetensors', Encoder(find_variant('tiny'))
-    encoder.init_random(0)
-    save_bundle(weights, meta(interval_s=(0.03, 0.1)), encoder=encoder.state_dict(),
-                heads=constant_heads().state_dict())
-    figures = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--weights',
-                        str(weights), '--num-frames', '4', '--image-size', '64', '--device', 'cpu')
-    said = figures['sequences']['still']['heads_problem']
-    assert f'not valid in {figures["pooled"]["frames_scored"]} frames' in said
-    assert 'interval' in said
-
-
-@pytest.mark.parametrize(('stamps', 'interval'), [
-    # A clip of the rough world whose jitter leaves less than a memory waits for.
-    ((-1.688, -1.511, -1.368, -1.006, -0.821, -0.51, -0.341, 0.0), 0.2592),
-    ((-1.68, -1.44, -1.2, -0.96, -0.72, -0.48, -0.24, 0.0), 0.24)])
-def test_a_stream_fills_its_memory_however_its_stamps_jitter(stamps, interval):
-    film = Film(np.zeros((8, 32, 32, 3), np.uint8), interval, 1, (30.0, 30.0, 15.5, 15.5), stamps)
+def test_a_stream_fills_its_memory_however_its_stamps_jitter():
+    stamps = (-1.688, -1.511, -1.368, -1.006, -0.821, -0.51, -0.341, 0.0)
+    film = Film(np.zeros((8, 32, 32, 3), np.uint8), 0.2592, 1, (30.0, 30.0, 15.5, 15.5), stamps)
     config = film.track(TrackConfig(num_frames=8, image_size=32), stream=True)
     assert len(shown(film, CameraState('camera', config)).stamps_ns) == 8
 
 
-@pytest.mark.parametrize('window', [0, 4])
-def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank, tmp_path):
+def test_the_heads_alone_have_the_figures_that_training_gives_them(bank):
     """On the same clips, with the bundled heads: the two paths may not differ."""
     encoder, heads, report = load_model('tiny')
-    facts, file = report.heads.meta, ''
-    if not window:
-        file = str(tmp_path / 'bidirectional.safetensors')
-        encoder = Encoder(encoder.variant, '2.1').eval()
-        encoder.init_random(0)
-        facts = save_bundle(file, replace(facts, window=0), encoder=encoder.state_dict(),
-                            heads=heads.state_dict())
-    clips = ClipWorld(facts.image_size, 14 if window else 8, bank=bank).clips(77, 6)
+    facts = report.heads.meta
+    clips = ClipWorld(facts.image_size, 14, bank=bank).clips(77, 6)
     assert {*clips.hold.tolist()} == {1, 2}
     answers = validation.answer(Network(encoder, heads), [
         Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)])
     expected = validation.figures(answers, facts.calibration)
-    engine = Model.load(ModelConfig(device='cpu', precision='fp32', weights=file))
+    engine = Model.load(ModelConfig(device='cpu', precision='fp32'))
     setup = Setup(('fused',), Settings(), TrackConfig(), engine)
-    assert evaluate_world.streams(setup) == bool(window)
-    rendered = list(films(clips, exact=bool(window)))
+    rendered = list(films(clips, exact=True))
     outputs = evaluate_world.encoded(rendered, setup)
-    for film, output in zip(rendered, outputs, strict=True) if window else ():
+    for film, output in zip(rendered, outputs, strict=True):
         evaluate_world.judged(film, setup, output)          # every clip fills the memory
     engine.close()
     said = joined([evaluate_world.heads_outcome(output.heads, film.interval_s)
@@ -141,11 +116,57 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank,
     (['nowhere.mp4', '--method', 'geometric'], r"'nowhere.mp4' does not exist"),
     (['synthetic', '--method', 'learned', '--weights', 'nowhere.safetensors'],
      r'nowhere\.safetensors'),
-    (['synthetic', '--method', 'fused', '--model-size', 'gigantic'], '--weights'),
 ])
 def test_mistakes_are_named_with_their_remedy(words, text, capsys):
     assert evaluate.main(words) == 1
     assert re.search(text, ' '.join(capsys.readouterr().out.split()))
+
+
+def test_ranking_and_calibration_error_by_hand():
+    for scores, labels, auc in (
+            ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.75),          # 3 of 4 pairs in order
+            ([0.5, 0.5, 0.9], [0, 1, 1], 0.75),                   # ties count half
+            ([NAN, 0.0, 0.3], [1, 0, 0], 0.0)):                   # unknown ranks below 0
+        assert metrics.roc_auc(scores, labels) == pytest.approx(auc)
+    # Positives at ranks 1, 3 and 6: precisions 1, 2/3 and 3/6.
+    assert metrics.average_precision([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [1, 0, 1, 0, 0, 1]) == (
+        pytest.approx((1 + 2 / 3 + 1 / 2) / 3))
+    # Bin 0: three predictions of 0.1, one of them true; bin 1: one prediction of 0.9, true.
+    found = metrics.reliability([0.1, 0.1, 0.1, 0.9], [1, 0, 0, 1], bins=2)
+    assert found.error == pytest.approx(0.75 * (1 / 3 - 0.1) + 0.25 * 0.1)
+
+
+def test_r2_and_the_relative_error_are_judged_where_the_truth_is_known():
+    assert metrics.r2([3.0, 3.0, 3.0], [1.0, 2.0, 6.0]) == pytest.approx(0.0)    # of the mean
+    assert metrics.r2([9.0, NAN, 2.0, 6.0], [NAN, 1.0, 2.0, 6.0]) == 1.0
+    truth, estimate = [2.0, 4.0, INF, NAN, 1.0, 2.0], [2.2, 3.0, 5.0, 1.0, NAN, INF]
+    # Judged: 0.1, 0.25 and the infinite one, cut at 10.
+    assert metrics.median_relative_error(estimate, truth) == pytest.approx(0.25)
+
+
+def outcome(count, **columns):
+    """Output of a method: nothing is known but the given columns."""
+    blank = np.full(count, NAN)
+    return Outcome(**{name: np.asarray(columns.get(name, blank), float) for name in (
+        'collision_probability', 'collision_if_ahead', 'time_to_contact', 'looming_rate')},
+        scored=np.ones(count, bool), level=np.asarray(columns.get('level', np.zeros(count))))
+
+
+def test_false_alarms_are_stretches_without_any_danger_in_them():
+    level = np.array([2, 2, 0, 3, 3, 255, 2, 0, 2, 1])
+    danger = np.array([0, 0, 0, 0, 1, 1, 0, 0, NAN, 0])
+    # Frames 0-1: false. 3-4 comes early but is right. 6: a new alarm, false. 8: not labelled.
+    truth = Truth(np.arange(10) * 0.5, danger, np.full(10, NAN))
+    assert metrics.false_alarms(truth, outcome(10, level=level)) == (2, pytest.approx(3.5 / 60))
+
+
+def test_the_lead_is_from_the_first_alarm_within_the_danger_to_the_contact():
+    danger = np.array([0, 0, 1, 1, 1, 0, 1, 1])
+    ttc = np.array([NAN] * 4 + [0.3] + [NAN] * 3)
+    score = outcome(8, collision_probability=[1, 0, 0, 1, 1, 0, 0, 0])
+    first, second = metrics.leads(Truth(np.arange(8) * 0.5, danger, ttc), score, 0.5)
+    assert first == pytest.approx(2.3 - 1.5)      # the last frame was 0.3 s before contact
+    assert math.isnan(second)                     # missed
 
 
 @pytest.fixture(scope='module')

@@ -43,12 +43,9 @@ def folder(path, rows, frames=20):
     return str(path)
 
 
-def bag(path, label_type, fields, extra_types=''):
+def bag(path, label_type, fields):
     """A rosbag2 with images at 10 Hz from 100 s on, and labels at 20 Hz."""
     with BagMaker(path) as made:
-        if extra_types:
-            from rosbags.typesys import get_types_from_msg
-            made.store.register(get_types_from_msg(extra_types, label_type))
         for number in range(20):
             made.image('/eye/image_raw', 100 * S + number * S // 10, picture(number))
         for number in range(39):
@@ -65,39 +62,27 @@ def ranges(path):
         'range': max(0.0, 1.5 - n / 20)})
 
 
-@pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('>1.2', 0.0)])
-def test_a_distance_below_the_threshold_is_a_contact(tmp_path, threshold, first):
-    flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
-    assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
-
-
-def test_a_bumper_of_a_bag_tells_contacts(tmp_path):
+def test_a_bumper_and_a_distance_of_a_bag_tell_contacts(tmp_path):
     path = bag(tmp_path / 'bag', BOOL, lambda n: {'data': n >= 30})
     recording = load_recording(str(path), replace(CONFIG, label_topic='/bumper'))
     assert recording.contact_s[:15] == pytest.approx(1.5 - np.arange(15) / 10, abs=0.051)
     assert not recording.contact_s[15:19].any()
+    flags = read_flags(ranges(tmp_path / 'ranges'), '/bumper', threshold='0.3')
+    assert flags.contact_s(100 * S)[0] == pytest.approx(1.2, abs=0.051)
     flags = read_flags(bag(tmp_path / 'once', BOOL, lambda n: {'data': n == 10}), '/bumper')
     # Afterwards it is known that nothing comes until the labels end.
     assert flags.contact_s(101 * S) == (math.inf, pytest.approx(0.9))
     assert all(map(math.isnan, flags.contact_s(99 * S) + flags.contact_s(109 * S)))
 
 
-def test_a_type_of_ones_own_needs_the_name_of_its_field(tmp_path):
-    path = bag(tmp_path / 'bag', 'my_msgs/msg/Touch', lambda n: {
-        'force': float(n), 'pads': np.array([1.0] * n)},
-        extra_types='float64 force\nfloat64[] pads\n')
-    with pytest.raises(SourceError, match=r"no field 'data'.*force, pads.*label_field"):
-        read_flags(path, '/bumper')
-    assert read_flags(path, '/bumper', 'force', '0.5').touching[:2].tolist() == [False, True]
-    assert read_flags(path, '/bumper', 'pads').touching[:2].tolist() == [False, True]
-
-
-@pytest.mark.parametrize(('topic', 'threshold', 'said'), [
-    ('/horn', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
-    ('/bumper', '', 'label_threshold'), ('/bumper', 'near', "'near' is not a number")])
-def test_what_cannot_be_a_label_is_refused(tmp_path, topic, threshold, said):
+@pytest.mark.parametrize(('topic', 'label_field', 'threshold', 'said'), [
+    ('/horn', '', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
+    ('/bumper', 'touch', '', r"no field 'touch'.*range.*label_field"),
+    ('/bumper', '', '', 'label_threshold'),
+    ('/bumper', '', 'near', "'near' is not a number")])
+def test_what_cannot_be_a_label_is_refused(tmp_path, topic, label_field, threshold, said):
     with pytest.raises(SourceError, match=said):
-        read_flags(ranges(tmp_path / 'bag'), topic, '', threshold)
+        read_flags(ranges(tmp_path / 'bag'), topic, label_field, threshold)
 
 
 def test_a_folder_tells_contacts_and_opinions(tmp_path):

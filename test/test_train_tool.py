@@ -81,9 +81,7 @@ def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(('words', 'said'), [
-    (('--set', 'batch'), 'KEY=VALUE'),
     (('--set', 'color=red'), 'unknown keys color'), (('--recipe', 'huge'), 'of the package: tiny'),
-    (('--recipe', 'tiny', '--set', 'tenth.lr=1'), 'tenth.lr: the stages'),
     (('--weights', 'missing.safetensors'), 'missing.safetensors'),
     (('--device', 'cuda:77'), 'cuda:77'), (('--set', 'reuse=3'), 'multiple of reuse'),
     (('--recording', 'nowhere'), 'nowhere')])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ from vjepa_ros.lab.training.feeds import Draw, REUSE_GAP, WorldFeed
 from vjepa_ros.lab.training.loop import StateError, read_state
 from vjepa_ros.lab.training.network import Batch, Network, build
 from vjepa_ros.lab.training.validation import Answers, calibrate, figures
-from vjepa_ros.lab.world.clips import HORIZONS_S, TRAINING_SEEDS, Targets, clip_targets, derive
+from vjepa_ros.lab.world.clips import HORIZONS_S, Targets, WorldClips, clip_targets, derive
+from vjepa_ros.lab.world.rendering.render import Truth
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CLEARANCE_BINS, CONTACT_BINS, CONTACT_EDGES, HeadOutputs
 from vjepa_ros.model.heads import Heads
@@ -25,6 +27,7 @@ from vjepa_ros.model.variants import VARIANTS
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 CPU = torch.device('cpu')
+SIDE, INTERVAL_S = 32, 0.1
 
 
 def make_config(**changed):
@@ -34,10 +37,6 @@ def make_config(**changed):
 
 def make_feed(count=8, **options):
     return WorldFeed([TinyWorld(32)], count, Draw(0, 0, CPU), **options)
-
-
-def test_a_run_of_today_can_be_continued_tomorrow_with_the_same_clips():
-    assert derive(0, 'scenes', 3, 1) == 907075613 < TRAINING_SEEDS    # above are the fixed splits
 
 
 def test_whatever_is_trained_takes_part_in_each_step(monkeypatch):
@@ -72,6 +71,8 @@ def test_half_of_the_clips_are_mirrored_with_their_targets():
     half = batch.targets.moving[mirrored]
     assert (half[:, :, 0] == 0).all()          # what moved on the left is on the right now
     assert half[:, :, 1].any()
+    # All that expands looks the same in the mirror.
+    assert torch.allclose(batch.targets.flow_x, clip_targets(plain).flow_x)
 
 
 def test_numbers_that_are_none_end_the_run():
@@ -121,24 +122,55 @@ def test_calibration_undoes_boldness():
     assert after < 0.25 * before and after < 0.02
 
 
-@pytest.mark.parametrize('content', [b'nothing', {'format': 99}, {'format': loop.FORMAT, 'a': 3}])
-def test_a_damaged_state_is_told(tmp_path, content):
-    path = tmp_path / 'state.pt'
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        torch.save(content, path)
+def test_a_damaged_state_is_told(tmp_path):
+    (tmp_path / 'state.pt').write_bytes(b'nothing')
     with pytest.raises(StateError, match='remove it to begin anew'):
         read_state(tmp_path)
 
 
 @pytest.mark.parametrize(('changed', 'words'), [
     ({'seconds': 5.0}, 'seconds'), ({'batch': 1.5}, 'batch'), ({'lr': 'fast'}, 'no.* number'),
-    ({'compile': 'yes'}, 'true nor false'), ({'image_size': 40}, 'multiples of 2 and 16'),
-    ({'model_size': 'vast'}, 'vast'), ({'window': 3}, 'window'),
-    ({'heads_only': True}, 'weights'), ({'start_share': 0.5}, 'weights'),
-    ({'heads_only': True, 'optimizer': 'muon', 'weights': 'x'}, 'muon'),
+    ({'image_size': 40}, 'multiples of 2 and 16'), ({'start_share': 0.5}, 'weights'),
     ({'batch': 2, 'recordings': 'walk'}, 'batch 2 x recording_share 0.25 gives no clip')])
 def test_wrong_keys_are_refused_by_name(changed, words):
     with pytest.raises(ValueError, match=words):
         make_config(**changed)
+
+
+def make_truth():
+    """Truth of two far walls that stand still."""
+    shape = (2, SIDE, SIDE)
+    inf, no = torch.full(shape, math.inf), torch.zeros(shape, dtype=torch.bool)
+    return Truth(depth=torch.full(shape, 4.0), looming=torch.zeros(shape), moving=no.clone(),
+                 flow=torch.zeros(*shape, 2), enters=no.clone(), enter_time=inf.clone(),
+                 clearance=inf, shape=torch.zeros(shape, dtype=torch.int16))
+
+
+def targets_of(truth):
+    """Targets of a shape that moves before a camera with a focal length of 40 px."""
+    scenes = SimpleNamespace(velocity=torch.ones(2, 1, 3), yaw_rate=torch.zeros(2, 1),
+                             intrinsics=torch.tensor([[40.0, 99.0, 16.0, 16.0]] * 2))
+    each, frames = torch.ones(2), torch.zeros(2, 4, SIDE, SIDE, 3, dtype=torch.uint8)
+    clips = WorldClips(frames, INTERVAL_S * each, each.long(), truth, scenes, each,
+                       2 * each, each[:, None])
+    return clip_targets(clips)
+
+
+def test_expansion_is_the_patch_mean_of_looming_times_interval():
+    truth = make_truth()
+    truth.looming[:, :16, :16], truth.looming[:, :16, 16:] = 1.0, -2.0
+    truth.looming[:, 16:, :8] = 4.0
+    assert torch.allclose(targets_of(truth).expansion[0],
+                          torch.tensor([[0.1, -0.2], [0.2, 0.0]]))
+
+
+def test_patches_that_move_in_part_are_not_asked_and_a_thin_pole_on_course_counts():
+    truth = make_truth()
+    truth.moving[:, :16, :16] = True            # all of it
+    truth.moving[:, :16, 16:20] = True          # a quarter
+    truth.moving[:, 16, 0] = True               # a single pixel
+    truth.enters[:, :16, :5] = True
+    targets = targets_of(truth)
+    assert targets.moving_known[0].tolist() == [[True, False], [True, True]]
+    assert targets.moving[0].tolist() == [[1, 0], [0, 0]]
+    assert targets.course[0, 0, 0] == 1 and targets.course_known[0, 0, 0]

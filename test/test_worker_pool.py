@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from vjepa_ros.lab.worker_pool import VISIBLE, run_all
 
 
@@ -53,11 +55,8 @@ if __name__ == '__main__':
 
 
 def runs(number: int) -> bool:
-    """Return whether a process is there, and has not only not been asked how it ended."""
-    try:
-        return 'Z' not in Path(f'/proc/{number}/stat').read_text().rsplit(')')[-1].split()[0]
-    except OSError:
-        return False
+    return (psutil.pid_exists(number)
+            and psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> None:
