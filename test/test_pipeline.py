@@ -88,6 +88,15 @@ def test_cameras_in_one_batch_keep_their_own_results(model):
     assert results['moving'].assessment.motion_score > results['still'].assessment.motion_score
 
 
+def test_bars_of_the_letterbox_are_unknown_and_not_still(model):
+    result = one(model, [texture((160, 60))] * 4, resize_mode='letterbox')
+    valid = result.view.patch_valid
+    assert (valid == 0).any()
+    for shown in (result.motion_map, result.looming_map):
+        assert np.isnan(shown[valid == 0]).all()
+    assert np.isfinite(result.motion_map[valid > 0.5]).all()
+
+
 @pytest.mark.parametrize('size', [(1, 1), (4000, 2)])
 def test_an_image_of_any_size_is_assessed(model, size):
     result = one(model, [texture(size, seed) for seed in range(4)])
@@ -197,6 +206,18 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog, 
     fill(track, drive[:6])
     assert track.geometry == 'host' and track.looming() is not None
     assert 'has no memory for' in caplog.text
+
+
+def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
+    track = camera()
+    fill(track, drive[:4])
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceFrames, 'put', full)
+        with pytest.raises(RuntimeError, match='out of memory'):
+            fill(track, drive[4:5], start=10.4)
+    assert track.sample() is None
+    fill(track, drive[5:6], start=10.5)
+    assert track.ring.fill == 1
 
 
 @pytest.mark.parametrize('size', [(1280, 720), (1000, 30)])
