@@ -17,6 +17,7 @@ import runpy
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -129,34 +130,32 @@ class Started:
                 if flag == '-r' and not rule.startswith('__')]
 
 
-@pytest.fixture
-def recorded(tmp_path, monkeypatch):
-    """Function that tells how a launch file would start its nodes, by the stand-in."""
-    pytest.importorskip('ament_index_python')
-    prefix = tmp_path / 'prefix'
+def made(folder: Path, file: str, *arguments: str) -> dict[str, Started]:
+    """How a launch file would start its nodes, by the stand-in."""
+    prefix = folder / 'prefix'
     index = prefix / 'share/ament_index/resource_index/packages'
-    index.mkdir(parents=True)
+    index.mkdir(parents=True, exist_ok=True)
     (index / 'vjepa_ros').touch()
-    (prefix / 'share/vjepa_ros').mkdir()
-    for folder in ('launch', 'config'):
-        (prefix / 'share/vjepa_ros' / folder).symlink_to(REPOSITORY / folder)
-    monkeypatch.setenv('AMENT_PREFIX_PATH', os.pathsep.join(
-        (str(prefix), os.environ.get('AMENT_PREFIX_PATH', ''))).rstrip(os.pathsep))
-    monkeypatch.delenv('FASTDDS_BUILTIN_TRANSPORTS', raising=False)
-
-    def run(file: str, *arguments: str) -> dict[str, Started]:
-        found = {}
-        given = dict(argument.split(':=', 1) for argument in arguments)
-        with monkeypatch.context() as patch:
-            for name, module in modules().items():
-                patch.setitem(sys.modules, name, module)
-            nodes = nodes_of(LAUNCH / file, given)
-        for node in nodes:
-            name, *words = command(node, tmp_path)
+    share = prefix / 'share/vjepa_ros'
+    if not share.exists():
+        share.symlink_to(REPOSITORY)
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('AMENT_PREFIX_PATH', str(prefix), prepend=os.pathsep)
+        patch.delenv('FASTDDS_BUILTIN_TRANSPORTS', raising=False)
+        for name, module in modules().items():
+            patch.setitem(sys.modules, name, module)
+        for node in nodes_of(LAUNCH / file, dict(each.split(':=', 1) for each in arguments)):
+            name, *words = command(node, folder)
             found[name if name not in found else f'{name}, standby'] = Started(
                 words, {**os.environ, **node.named.get('additional_env', {})})
-        return found
-    return run
+    return found
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    pytest.importorskip('ament_index_python')
+    return partial(made, tmp_path)
 
 
 def config(name: str) -> dict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 import statistics
 import sys
@@ -24,9 +25,9 @@ import pytest
 pytest.importorskip('rclpy')
 
 from node_fixtures import Camera, Heard, NS
-from ros_harness import NodeProcess, Session, ros_session
+from ros_harness import NodeProcess, Session, ros_env, ros_session
 from sensor_msgs.msg import PointCloud2
-from test_launch import EXECUTABLES, LAUNCH, STAND_IN, launch_env, make_prefix
+from test_launch import made
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import process
@@ -45,6 +46,8 @@ ASSESSMENT = '/vjepa_node/camera/assessment'
 # keeps images from the next one for up to two seconds.
 TRANSPORTS = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
 LONGEST_S = 120.0
+# As launch does it, with the pause [s] of the launch files.
+RESPAWNED = '(while :; do {}; sleep 0.2; done) &'
 
 
 @contextmanager
@@ -52,23 +55,24 @@ def launched(folder: Path, respawn: str) -> Iterator[tuple[Session, NodeProcess,
     """A camera, the launched perception node, its assessments, and how soon the first came [s]."""
     with ExitStack() as stack:
         ros = stack.enter_context(ros_session(TRANSPORTS))
-        env = launch_env(make_prefix(folder, EXECUTABLES), ros.domain_id) | TRANSPORTS
+        nodes = made(folder, 'vjepa.launch.py', f'respawn:={respawn}', 'device:=cpu').values()
+        program = [sys.executable, '-m', 'vjepa_ros.ros.perception_node']
+        script = [RESPAWNED.format(shlex.join([*program, *node.argv])) for node in nodes]
+        env = ros_env(ros.domain_id, {name: value for node in nodes for name, value
+                                      in node.env.items() if name not in os.environ} | TRANSPORTS)
         heard = Heard()
         ros.node.create_subscription(PointCloud2, ASSESSMENT, heard.take, 10)
         stack.enter_context(Camera(ros, rate=30.0, size=SIZE))
-        launch = NodeProcess([sys.executable, str(STAND_IN), str(LAUNCH / 'vjepa.launch.py'),
-                              f'respawn:={respawn}', 'device:=cpu'], env)
+        launch = NodeProcess(['bash', '-c', '\n'.join([*script, 'wait'])], env)
         stack.callback(launch.close)
         yield ros, launch, heard, first_since(ros, launch, heard, time.time_ns())[-1]
 
 
 def pid_of(launch: NodeProcess) -> int | None:
     """The process that the launch file started and that takes part in DDS, if there is one."""
-    for child in Path(f'/proc/{launch.pid}/task').glob('*/children'):
-        for pid in child.read_text().split():
-            if 'vjepa_node' in Path(f'/proc/{pid}/cmdline').read_text() and (
-                    '/dev/shm/fast' in Path(f'/proc/{pid}/maps').read_text()):
-                return int(pid)
+    for child in psutil.Process(launch.pid).children(recursive=True):
+        if '/dev/shm/fast' in Path(f'/proc/{child.pid}/maps').read_text():
+            return child.pid
     return None
 
 
@@ -95,14 +99,14 @@ def kill(ros: Session, launch: NodeProcess, heard: Heard) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.ros
 def test_a_killed_node_sees_again_about_as_soon_as_one_that_was_started(tmp_path):
-    with launched(tmp_path / 'prefix', 'true') as (ros, launch, heard, start_s):
+    with launched(tmp_path, 'true') as (ros, launch, heard, start_s):
         assert kill(ros, launch, heard)[-1] < 3.0 * start_s
 
 
 @pytest.mark.slow
 @pytest.mark.ros
 def test_a_node_that_stands_by_sees_sooner_than_one_that_was_started(tmp_path):
-    with launched(tmp_path / 'prefix', 'standby') as (ros, launch, heard, start_s):
+    with launched(tmp_path, 'standby') as (ros, launch, heard, start_s):
         for _ in range(2):                   # the second was started in place of the first
             ros.spin_for(LET_START_S + 2 * start_s)
             assert kill(ros, launch, heard)[-1] < start_s
@@ -177,7 +181,7 @@ def test_who_stands_by_takes_over_from_one_that_is_killed(tmp_path):
 def main(kills: int, respawn: str) -> None:
     """Print how long each recovery took."""
     with tempfile.TemporaryDirectory() as folder, \
-            launched(Path(folder, 'prefix'), respawn) as (ros, launch, heard, _):
+            launched(Path(folder), respawn) as (ros, launch, heard, _):
         taken_s = []
         for _ in range(kills):
             ros.spin_for(2.0 if respawn == 'true' else LET_START_S + 6.0)
