@@ -39,8 +39,9 @@ from std_msgs.msg import Header
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.obstacles import Mount
 from vjepa_ros.perception.settings import Settings
+from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read
-from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
+from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources, detections
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig, SCHEMA
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -207,6 +208,27 @@ def fed(output, speeds, yaw_rate=0.0, start_s=1.0) -> None:
         msg.twist = SimpleNamespace(twist=Twist(
             linear=Vector3(x=float(speed)), angular=Vector3(z=yaw_rate)))
         output.heard(msg)
+
+
+def test_finite_speeds_around_the_frame_count(output):
+    mount, odometry = Mount.from_angles(0.5), output._sources.odometry
+    assert math.isnan(odometry.closing_speed(mount, 2 * NS))
+    fed(output, [*(0.1 * i for i in range(20)), math.nan, 1e308])
+    assert odometry.closing_speed(mount, 2 * NS) == pytest.approx(0.85)  # .7 to 1.0
+    assert math.isnan(odometry.closing_speed(mount, 9 * NS))
+    fed(output, [5.0], start_s=0.5)                          # a jump back in time starts anew
+    assert odometry.closing_speed(mount, NS // 2) == pytest.approx(5.0)
+
+
+def test_regions_become_detections_with_a_stand_in_for_vision_msgs():
+    """vision_msgs has no wheel: this is not a test with the real package."""
+    module = MagicMock()
+    module.Detection2DArray.side_effect = lambda **given: SimpleNamespace(detections=[], **given)
+    (one,) = detections(module, Header(), (
+        Region(10.0, 20.0, 30.0, 40.0, 0.0, 0.0, 1.0, 1.0, 'LEFT', 0.75, True),)).detections
+    center, guess = one.bbox.center.position, module.ObjectHypothesisWithPose()
+    assert (center.x, center.y, one.bbox.size_x, one.bbox.size_y) == (25.0, 40.0, 30.0, 40.0)
+    assert (guess.hypothesis.class_id, guess.hypothesis.score) == ('on_course', 0.75)
 
 
 def still(output, stamp_s: float, unchanged_s: float) -> bool:
