@@ -77,6 +77,25 @@ def test_what_is_imported_is_required_and_the_version_is_the_same_everywhere(set
                     'numpy', 'opencv-python-headless'}      # and nothing else on a robot
 
 
+def test_the_locked_environment_has_what_is_required_by_hash(setup_arguments):
+    lines = (REPOSITORY / 'requirements/locked.txt').read_text().splitlines()[1:]
+    locked = {}
+    for line in lines:
+        name, version = re.fullmatch(
+            r'([a-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}', line).groups()
+        locked[name.replace('_', '-')] = version
+    assert len(locked) == len(lines) > 100
+    files = [(REPOSITORY / 'requirements' / f'{name}.txt').read_text().splitlines()
+             for name in ('dev', 'test', 'lint', 'ros-kilted')]
+    wanted = {line for lines in (*files, setup_arguments['install_requires']) for line in lines
+              if line and line[0] != '#' and "< '3.11'" not in line}
+    for text in wanted:
+        name = re.match(r'[A-Za-z0-9._-]+', text)[0].lower().replace('_', '-')
+        assert (name in locked) == (name != 'torch'), text
+        for pinned in re.findall(r'==([^;]+)', text):
+            assert locked[name] == pinned
+
+
 @pytest.mark.parametrize('file', sorted((REPOSITORY / 'docker').glob('*')),
                          ids=lambda file: file.name)
 def test_containers_use_what_the_package_has(file):
