@@ -392,8 +392,8 @@ def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on():
         stands_in_time(rig, dog, lambda: process.send(signal.SIGSTOP))
         process.send(signal.SIGCONT)
         rig.wait_for_speed(1.0)
-        rig.ros.spin_for(0.2)
-        assert all(twist.linear.x == 1 for _, twist in rig.out[-2:])    # no zeros between
+        # No zeros between, but for those that it earns itself where the computer is busy.
+        assert rig.wait(lambda: all(twist.linear.x == 1 for _, twist in rig.out[-10:]))
         assert stops(WATCHED) > before
 
 
