@@ -68,7 +68,7 @@ class Observation:
         self.geometry, self.optics = track.place, track.optics()
         self.heads_problem = track.heads.problem(sample)    # why they are not valid; or ''
         # Whether the model is asked for them.
-        self.by_heads = track.heads.wanted(sample, wants, settings)
+        self.by_heads = track.heads.wanted(self.heads_problem, wants, settings)
         self.prediction: Prediction | None = None   # None where the model was not asked
         self.learned: LearnedField | None = None    # what valid heads say, see `learn`
         self.failed = False     # looming could not be measured

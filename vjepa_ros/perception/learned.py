@@ -256,23 +256,20 @@ class HeadsUse:
         self.config = config
         # Whether the model is told when each frame was taken, or there are no heads.
         self.timed = meta is None or meta.window > 0
-        self._checked: tuple[Sample | None, str] = (None, '')
         self._logged: set[str] = set()
 
     def problem(self, sample: Sample) -> str:
         """Return why the heads are not valid for a clip; '' when they are, or there are none."""
         if self.meta is None:
             return ''
-        if self._checked[0] is not sample:
-            problem = range_problem(self.meta, self.config.num_frames, self.config.image_size,
-                                    self.config.resize_mode, sample)
-            if not problem and self.timed:
-                problem = _interval_problem(self.meta, 1 / self.config.clip_fps)
-            if problem:
-                self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
-                           f'geometry is used instead: {problem}')
-            self._checked = sample, problem
-        return self._checked[1]
+        problem = range_problem(self.meta, self.config.num_frames, self.config.image_size,
+                                self.config.resize_mode, sample)
+        if not problem and self.timed:
+            problem = _interval_problem(self.meta, 1 / self.config.clip_fps)
+        if problem:
+            self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
+                       f'geometry is used instead: {problem}')
+        return problem
 
     def interval_s(self, sample: Sample) -> float:
         """Return the frame interval that the heads count in [s]."""
@@ -280,13 +277,13 @@ class HeadsUse:
             return 1 / self.config.clip_fps
         return _rhythm(sample.stamps_ns).interval_s
 
-    def wanted(self, sample: Sample, wants: Wants, settings: Settings) -> bool:
-        """Return whether the heads are valid for a clip and somebody uses them."""
+    def wanted(self, problem: str, wants: Wants, settings: Settings) -> bool:
+        """Return whether the heads are valid for a clip, see `problem`, and somebody uses them."""
         geometric = settings.looming_method == 'geometric'
         if settings.looming_method == 'learned' and self.meta is None:
             self._warn('none', "looming_method is 'learned', but no heads are loaded: geometry is "
                        'used; set `weights` to a file with heads, or set `heads`')
-        if self.meta is None or self.problem(sample):
+        if self.meta is None or problem:
             return False
         return wants.features or wants.moving or (wants.looming and not geometric)
 
