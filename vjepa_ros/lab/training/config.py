@@ -121,8 +121,8 @@ class TrainConfig:
     @property
     def worlds(self) -> tuple[WorldConfig, ...]:
         """Worlds whose clips are rendered, equally many of each."""
-        return tuple(WorldConfig(name, training=name == 'rough') for name in WORLDS
-                     if self.world in (name, BOTH))
+        named = WORLDS[:2] if self.world == BOTH else (self.world,)
+        return tuple(WorldConfig(name, training=name != 'standard') for name in named)
 
     @property
     def tubelets(self) -> int:

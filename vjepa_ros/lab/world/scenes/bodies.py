@@ -164,6 +164,29 @@ THIN_TYPES: dict[str, list[Part]] = {
     'bottle': [Part(0, (0, 0.5, 0), (1, 0.5, 1), 'print', 0)],
 }
 
+# Slots of what stands close by in the rooms of the roaming world.
+CLUTTER_KINDS = (BOX, BOX, CYLINDER)
+CLUTTER_TYPES: dict[str, list[Part]] = {
+    'counter': [Part(0, (0, 0.5, 0), (1, 0.5, 1), 'door', 0),
+                Part(1, (0, 1.95, -0.4), (1, 0.4, 0.6), 'door', 0),
+                Part(2, (0.4, 1.1, 0), (0.12, 0.1, 0), 'print', 2)],
+    'worktop': [Part(0, (0, 0.5, 0), (1, 0.5, 1), 'plain', 0),
+                Part(1, (-0.3, 1.12, 0), (0.25, 0.12, 0.5), 'print', 1),
+                Part(2, (0.5, 1.08, 0.2), (0.08, 0.08, 0), 'metal', 2)],
+    'table': [Part(0, (0, 0.97, 0), (1, 0.03, 1), 'wood', 0),
+              Part(1, (0.3, 1.05, 0.2), (0.3, 0.05, 0.4), 'print', 1),
+              Part(2, (-0.2, 0.48, 0), (0.08, 0.47, 0), 'metal', 2)],
+    'shelves': [Part(0, (0, 0.5, 0), (1, 0.5, 1), 'shelf', 0),
+                Part(1, (1.6, 0.15, 0.3), (0.5, 0.15, 0.8), 'print', 1),
+                Part(2, (-1.5, 0.15, 0), (0.3, 0.15, 0), 'metal', 2)],
+    'seat': [Part(0, (0, 0.47, 0), (1, 0.05, 1), 'cloth', 0),
+             Part(1, (0, 0.75, -0.9), (0.95, 0.25, 0.12), 'cloth', 0),
+             Part(2, (0, 0.21, 0), (0.15, 0.21, 0), 'metal', 1)],
+    'cartons': [Part(0, (0, 0.3, 0), (1, 0.3, 1), 'print', 0),
+                Part(1, (0.2, 0.8, -0.1), (0.7, 0.2, 0.7), 'print', 1),
+                Part(2, (-1.5, 0.4, 0.3), (0.35, 0.4, 0), 'print', 2)],
+}
+
 # Least and greatest half width, height and half length [m].
 SIZES: dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     'person': ((0.2, 1.5, 0.13), (0.27, 1.95, 0.18)),
@@ -182,6 +205,11 @@ SIZES: dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]] 
     'hedge': ((0.5, 0.6, 0.3), (2.0, 2.0, 0.8)), 'piece': ((0.3, 2.0, 0.05), (1.6, 2.8, 0.3)),
     'parcel': ((0.2, 0.2, 0.2), (0.6, 0.9, 0.6)), 'bush': ((0.3, 0.4, 0.05), (1.2, 1.4, 0.06)),
     'pole': ((0.03, 1.8, 0), (0.1, 6.0, 0)), 'sign': ((0.2, 1.6, 0.2), (0.5, 3.2, 0.5)),
+    'counter': ((0.5, 0.85, 0.28), (1.6, 0.98, 0.36)),
+    'worktop': ((0.5, 0.7, 0.28), (1.5, 1.0, 0.45)),
+    'table': ((0.4, 0.6, 0.3), (1.2, 0.8, 0.6)), 'seat': ((0.2, 0.8, 0.2), (0.6, 1.1, 0.3)),
+    'shelves': ((0.4, 1.2, 0.15), (1.0, 2.2, 0.25)),
+    'cartons': ((0.2, 0.4, 0.2), (0.45, 1.4, 0.45)),
     'fence': ((0.8, 0.8, 0.05), (2.0, 1.6, 0.06)), 'bottle': ((0.12, 0.6, 0), (0.25, 1.2, 0)),
 }
 
@@ -229,8 +257,8 @@ class Kit:
         return torch.stack((size[..., 0], size[..., 1], length), -1)
 
 
-HERO, SIDE, THIN = (Kit(HERO_KINDS, HERO_TYPES), Kit(SIDE_KINDS, SIDE_TYPES),
-                    Kit(THIN_KINDS, THIN_TYPES))
+HERO, SIDE, THIN, CLUTTER = (Kit(HERO_KINDS, HERO_TYPES), Kit(SIDE_KINDS, SIDE_TYPES),
+                             Kit(THIN_KINDS, THIN_TYPES), Kit(CLUTTER_KINDS, CLUTTER_TYPES))
 
 
 STEP_M = 0.7     # a leg swings to and fro in two of them

@@ -9,12 +9,12 @@ import math
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.bodies import Bodies, SIDE, THIN
+from vjepa_ros.lab.world.scenes.bodies import Bodies, CLUTTER, SIDE, THIN
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
 from vjepa_ros.lab.world.scenes.scene import ROBOT, SceneRng, body_path, to_world
 from vjepa_ros.lab.world.scenes.scene_spec import Encounter
 
-SIDES, THINS = 4, 5
+SIDES, THINS, NEAR = 4, 5, 2
 
 _SIDE_SHARES = torch.tensor([
     SIDE.weights(car=1, truck=.3, crates=2, hedge=1, parcel=2, cabinet=.5),
@@ -236,3 +236,29 @@ def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tens
     present = draws.chance(_THIN_PRESENT[spec.place][:, None], THINS)
     present &= ~_conflicts(encounter, place, spot, velocity, yaw, size)
     return _settled(encounter, place, kind, present, size, spot, velocity, yaw, times)
+
+
+_NEAR_SHARES = torch.tensor(CLUTTER.weights(counter=3, worktop=3, table=4, shelves=2, seat=2,
+                                            cartons=2))
+_NEAR_M = (0.3, 2.0)      # from the camera to the nearest side of it
+
+
+def clutter(draws: SceneRng, encounter: Encounter, place: Place, times: Tensor) -> Bodies:
+    """Furniture close to the camera, one piece in its view and one anywhere around it."""
+    spec = encounter.spec
+    kind = draws.pick(_NEAR_SHARES, NEAR)
+    size = CLUTTER.size(draws, kind)
+    bearing = draws.uniform(-1, 1, NEAR) * torch.stack(
+        (0.5 * spec.hfov, torch.full_like(spec.hfov, math.pi)), -1)
+    facing = spec.heading[:, None] + bearing
+    # Mostly along the walls; its front is the side towards the camera.
+    square = math.pi / 2 * torch.round(facing / (math.pi / 2)) + draws.normal(0.03, NEAR)
+    yaw = torch.where(draws.chance(0.7, NEAR), square, facing + draws.normal(0.4, NEAR))
+    turned = facing - yaw
+    deep = size[..., 2] * turned.cos().abs() + size[..., 0] * turned.sin().abs()
+    far = draws.log(*_NEAR_M, NEAR) + deep
+    spot = torch.stack((facing.sin() * far, facing.cos() * far), -1)
+    velocity = torch.zeros_like(spot)
+    present = draws.chance(0.9, NEAR) & spec.at('room', 'corridor', 'warehouse', 'lab')[:, None]
+    present &= ~_conflicts(encounter, place, spot, velocity, yaw, size)
+    return _settled(encounter, place, kind, present, size, spot, velocity, yaw + math.pi, times)

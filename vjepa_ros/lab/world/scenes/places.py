@@ -19,6 +19,7 @@ from vjepa_ros.lab.world.scenes.scene import (
     COVERING,
     ELLIPSOID,
     Look,
+    Number,
     ROBOT,
     SceneRng,
     Shapes,
@@ -93,13 +94,14 @@ class Place:
     horizon: Tensor  # (B,) time for which nothing but what is planned may be hit [s]
 
 
-def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials) -> Place:
+def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials,
+            ahead_s: Number = AHEAD_S) -> Place:
     """Fit places around the paths (B, T, 2) of cameras [m]."""
     spec = encounter.spec
     place = spec.place
     contact = encounter.contact_s.isfinite()
-    horizon = torch.where(contact, encounter.contact_s + 1, AHEAD_S)
-    horizon = torch.where(spec.at('motorway') & ~contact, 2 * AHEAD_S, horizon)
+    horizon = torch.where(contact, encounter.contact_s + 1, ahead_s)
+    horizon = torch.where(spec.at('motorway') & ~contact, 2 * ahead_s, horizon)
     direction = spec.heading + spec.drift
     going = torch.stack((direction.sin(), direction.cos()), -1) * spec.speed[:, None]
     later = going * horizon[:, None]
@@ -207,6 +209,19 @@ def ground(draws: SceneRng, place: Tensor, materials: Materials) -> Look:
     """Texture, tile_m and tint of the ground of places (B,)."""
     texture, tile, tint = materials.draw(draws, _ROW['ground'][place].unsqueeze(-1))
     return texture[:, 0], tile[:, 0], tint[:, 0]
+
+
+def behind(draws: SceneRng, encounter: Encounter, place: Place, path: Tensor,
+           materials: Materials) -> Shapes:
+    """Wall that closes a room behind the camera."""
+    tall, middle = place.tall, place.inner.mean(-1)
+    back = path[..., 1].amin(1) - ROBOT.length - draws.log(0.2, 4)
+    position = torch.stack((middle, -tall / 2, back), -1)[:, None]
+    half = torch.stack(((place.inner[:, 1] - place.inner[:, 0]) / 2 + 0.5, tall / 2,
+                        torch.full_like(tall, 0.1)), -1)[:, None]
+    alive = encounter.spec.at(*INDOORS)[:, None] & draws.chance(0.9, 1)
+    look = materials.draw(draws, _ENDS[draws.pick(_END_SHARES, 1)])
+    return still((BOX,), alive, position, torch.zeros_like(tall)[:, None], half, look)
 
 
 DECOR_KINDS = (CARD,) * 5 + (ELLIPSOID,) * 2

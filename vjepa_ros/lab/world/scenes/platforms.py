@@ -85,6 +85,8 @@ PLATFORMS = {
 _STANDARD = dict.fromkeys(PLACES, 2.5) | {'table': 5, 'motorway': 3, 'lab': 3}
 _SHARES = torch.tensor([[places.get(place, 0.0) for places in (
     _STANDARD, *(p.places for p in PLATFORMS.values()))] for place in PLACES])
+# Of the roaming world, none of the standard one; trucks stand for all that drives in streets.
+_ROAMING = _SHARES * torch.tensor([0, 1, 0.7, 2, 0.6, 1])
 _ROWS = (PLATFORMS['handheld'], *PLATFORMS.values())   # the first stands for no platform
 
 
@@ -128,9 +130,10 @@ class Ride:
         return (rate * self.settled_s)[:, None] * since, rate[:, None] * (1 - since.square())
 
 
-def mount(draws: SceneRng, spec: SceneSpec, training: bool) -> tuple[SceneSpec, Ride]:
+def mount(draws: SceneRng, spec: SceneSpec, training: bool,
+          roaming: bool = False) -> tuple[SceneSpec, Ride]:
     """Mount cameras on platforms, and change what is to happen as the platforms allow."""
-    platform = draws.pick(_SHARES[spec.place])
+    platform = draws.pick((_ROAMING if roaming else _SHARES)[spec.place])
     own, flies = platform > 0, _FLIES[platform]
     spec, period = _timed(draws, spec, own)
     spec, bend = _seen_wide(draws, spec, own)

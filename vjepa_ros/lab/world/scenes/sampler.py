@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes import camera, places, platforms, scene
-from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, SIDE, THIN, assemble
-from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
+from vjepa_ros.lab.world.scenes import camera, places, platforms, roaming, scene
+from vjepa_ros.lab.world.scenes.bodies import Bodies, CLUTTER, HERO, SIDE, THIN, assemble
+from vjepa_ros.lab.world.scenes.furniture import clutter, side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.platforms import Ride
 from vjepa_ros.lab.world.scenes.scene import FAR_M, SceneRng, Scenes, Shake, Shapes, Steady
 from vjepa_ros.lab.world.scenes.scene_spec import Encounter, WorldConfig, make_spec, solve
@@ -38,12 +38,8 @@ class SceneSampler:
 
     def sample(self, seed: int, count: int) -> Sample:
         draws, training = SceneRng(seed, count), self.config.training
-        spec, ride = make_spec(draws, self.config), None
-        if self.config.rough:
-            spec, ride = platforms.mount(draws, spec, training)
-        encounter = solve(draws, spec, training)
-        if ride is not None:
-            encounter = platforms.driven(draws, encounter, ride, training)
+        roams = self.config.roaming
+        encounter, ride = self._planned(draws)
         spec = encounter.spec
         times = self._times(draws, encounter, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
@@ -55,7 +51,8 @@ class SceneSampler:
                                torch.full_like(spec.speed, FAR_M), moving, steady)
         path, yaw = scene.camera_path(spec.heading, spec.drift, turned, gone)
         hero = self._hero(draws, encounter, times, moving, steady)
-        place = places.lay_out(draws, encounter, path, self.materials)
+        ahead_s = draws.log(*roaming.UNPLANNED_S) if roams else places.AHEAD_S
+        place = places.lay_out(draws, encounter, path, self.materials, ahead_s)
         body = hero.place[:, :, 0, 0::2]
         painted = PAINTED_SHARE if training else 0.0
         parts = [
@@ -67,12 +64,19 @@ class SceneSampler:
             place.boxes, places.decor(draws, encounter, place, self.materials)]
         if ride is not None:
             parts[-1] = camera.glaring(draws, parts[-1], ride)
+        if roams:
+            parts[3:3] = [
+                assemble(CLUTTER, clutter(draws, encounter, place, times), times, self.materials,
+                         draws, painted),
+                places.behind(draws, encounter, place, path, self.materials)]
         shapes = scene.join(parts, self.frames)
 
         moved = scene.shake(draws, times, spec.hand, spec.steps, spec.motor)
         if ride is not None:
             rode = platforms.ridden(draws, ride, encounter, times, training)
             moved = rode.where(ride.own, moved)
+            if roams:
+                moved = roaming.look_round(draws, spec, ride, times, moved)
         pose = _pose(encounter, path, yaw, moved)
         shapes = _cleared(shapes, pose['camera_position'])
         # Textures of the ground lie at the world's origin: let every camera be elsewhere.
@@ -105,6 +109,17 @@ class SceneSampler:
         if ride is not None and training:
             times = camera.arrival_times(draws, times, ride)
         return Sample(scenes, times, spec.hold)
+
+    def _planned(self, draws: SceneRng) -> tuple[Encounter, Ride | None]:
+        training, roams = self.config.training, self.config.roaming
+        spec = make_spec(draws, self.config)
+        if not self.config.rough:
+            return solve(draws, spec, training), None
+        spec, ride = platforms.mount(draws, spec, training, roams)
+        if roams:
+            spec = roaming.roam(draws, spec, ride)
+        encounter = solve(draws, spec, training, roams)
+        return platforms.driven(draws, encounter, ride, training), ride
 
     def _times(self, draws: SceneRng, encounter: Encounter, ride: Ride | None) -> Tensor:
         spec = encounter.spec

@@ -17,7 +17,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.scenes.bodies import HERO
 from vjepa_ros.lab.world.scenes.scene import FAR_M, ROBOT, SceneRng, to_world
 
-WORLDS = ('standard', 'rough')
+WORLDS = ('standard', 'rough', 'roaming')
 PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table', 'lab')
 OUTCOMES = ('drive_into', 'drive_wall', 'hit_by', 'emerge', 'rest', 'pass_static', 'pass_moving',
             'cross', 'recede', 'follow', 'clear', 'gap', 'turn', 'stopped')
@@ -30,19 +30,25 @@ FACING = ('figure', 'walker', 'cup', 'carton')               # bodies that turn 
 
 @dataclass(frozen=True)
 class WorldConfig:
-    name: str = 'standard'  # of smooth drives; rough for platforms that lean, shake and turn
+    # of smooth drives; rough for platforms that lean, shake and turn; roaming for cameras of such
+    # platforms that move in all ways and look anywhere, close to what stands around
+    name: str = 'standard'
     training: bool = False  # what the rough world has in training alone, see `docs/training.md`
 
     @property
     def rough(self) -> bool:
-        return self.name == 'rough'
+        return self.name != 'standard'
+
+    @property
+    def roaming(self) -> bool:
+        return self.name == 'roaming'
 
 
 INTERVAL_S = (1 / 30, 1 / 2)    # least and greatest time between frames of a clip
 HOLD_SHARE = 0.2                # of clips show every picture twice
-# Of the standard world and of the rough one.
 _PLACE_SHARES = {'standard': torch.tensor([.08, .16, .20, .15, .07, .09, .10, .15, 0]),
-                 'rough': torch.tensor([.06, .12, .13, .16, .09, .08, .08, .06, .22])}
+                 'rough': torch.tensor([.06, .12, .13, .16, .09, .08, .08, .06, .22]),
+                 'roaming': torch.tensor([.04, .28, .12, .17, .03, .04, .05, .03, .24])}
 _OUTCOME_SHARES = torch.tensor([
     # into wall hit emerge rest pass_s pass_m cross recede follow clear gap turn stopped
     [17, 0, 17, 6, 12, 11, 9, 8, 6, 5, 9, 5, 5, 3],       # empty
@@ -301,7 +307,8 @@ def _yaw(draws: SceneRng, spec: SceneSpec, at: Tensor, velocity: Tensor,
     return torch.where(walker, torch.atan2(-ways[..., 1], ways[..., 0]), yaw)
 
 
-def solve(draws: SceneRng, spec: SceneSpec, training: bool = False) -> Encounter:
+def solve(draws: SceneRng, spec: SceneSpec, training: bool = False,
+          roaming: bool = False) -> Encounter:
     """Positions, velocities and times for the planned outcomes."""
     b = draws.count
     held = is_any(spec.kind, KIND, HELD)
@@ -328,6 +335,8 @@ def solve(draws: SceneRng, spec: SceneSpec, training: bool = False) -> Encounter
     tau = torch.where(draws.chance(share), draws.log(*span), tau)
     meets = spec.happens('drive_into', 'hit_by', 'emerge', 'pass_static', 'pass_moving')
     near = torch.where(held, 0.08, 0.15 + 0.1 * width)
+    if roaming:      # the speed is as drawn, and the time what it takes
+        tau = torch.maximum(torch.minimum(tau, far / closing), near / closing)
     gap = closing * tau
     scale = torch.minimum(torch.maximum(gap, near), torch.maximum(far, 2 * near)) / gap
     scale = torch.where(meets, scale, 1.0)
