@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vjepa_ros import __version__
 from vjepa_ros.cli.console import add_model, print_error, real, save, whole
-from vjepa_ros.lab.evaluation import document
+from vjepa_ros.lab.evaluation import document, still_scenes
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.recording_replay import (
     MARKS,
@@ -56,7 +56,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog='The truth of a recording without labels can be given after its path:\n'
                + marks)
     parser.add_argument('paths', nargs='*', metavar='PATH[::MARK]', help='recording folder '
-                        '(frames/ and labels.csv), image folder, video, rosbag2')
+                        '(frames/ with labels.csv, or with depth and poses), image folder, '
+                        'video, rosbag2')
     parser.add_argument('--world', type=whole(0), default=0, metavar='N',
                         help='also evaluate on N held-out rendered clips (`make evaluate`: 2000)')
     parser.add_argument('--rough', type=whole(0), default=0, metavar='N',
@@ -126,7 +127,9 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
     played, parts = made[:len(items)], made[len(items):]
     worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
               if (own := [part for part in parts if part.world == name])}
-    report = assemble(played, methods) | {
+    report = {'looming': still_scenes.figures({
+        p.item.name: p.patches for p in played if p.patches is not None})} | assemble(
+            played, methods) | {
         key: worlds[key].figures() if key in worlds else None for key in WORLD_KEYS} | {
         'configuration': configuration(args, setup, words) | {
             'minutes': round((time.monotonic() - start) / 60, 1)}}

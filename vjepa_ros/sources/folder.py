@@ -2,7 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Play single pictures, folders of pictures, and recordings with labels.
 
-The pictures of a folder have the stamps of a table beside them, or of their names.
+The pictures of a folder have the stamps of a table beside them, or of their names. Of a scene that
+stands still, depth and poses of the camera may lie beside them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import itertools
 import logging
 import math
 import re
+import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -39,6 +42,8 @@ EVENED = 31
 MOST_APART_S = 0.2     # no rates between poses farther apart
 RATES = ('stamp_s', 'x_rad_s', 'y_rad_s', 'z_rad_s')
 POSES = ('stamp_s', 'qw', 'qx', 'qy', 'qz')
+SCENE = ('poses.npy', 'depth.npz', 'K.npy')      # of a scene that stands still
+UNEVEN = 1e-3          # by which axes of a pose may differ from unit vectors at right angles
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 # Of EuRoC, TUM, this package, KITTI raw and KITTI odometry.
 TABLES = ('data.csv', 'rgb.txt', 'stamps.csv', 'timestamps.txt', 'times.txt')
@@ -127,7 +132,8 @@ class FolderSource(Source):
         height, width = load(self._rows[0][0])[0].shape[:2]
         super().__init__(f"{'recording' if recorded else 'image folder'} '{folder}'", options,
                          (width, height), rate, len(self._rows),
-                         read_calibration(folder / 'calib.txt', (width, height)))
+                         read_matrix(folder / 'K.npy', (width, height))
+                         or read_calibration(folder / 'calib.txt', (width, height)))
 
     def angular_rates(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return `read_angular_rates` with stamps (N,) int64 [ns] on the clock of the frames."""
@@ -135,6 +141,11 @@ class FolderSource(Source):
         if found is None:
             return None
         return np.round(found[0] * 1e9).astype(np.int64) + self._shift_ns, found[1]
+
+    def scene(self) -> StillScene | None:
+        """Return depth and motion of the camera, None where there are none; see `StillScene`."""
+        return read_scene(self._folder, np.array([stamp + self._shift_ns
+                                                  for _, stamp, _, _ in self._rows]))
 
     def _play(self) -> base.Play:
         for path, stamp_ns, _, truth in self._rows:
@@ -167,6 +178,103 @@ def read_calibration(path: Path, size: tuple[int, int]) -> base.Intrinsics | Non
         raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
                           'remove it')
     return found
+
+
+# -- scenes that stand still ----------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class StillScene:
+    """What a camera that moves through a scene without movers saw, and how it moved.
+
+    Attributes
+    ----------
+    stamps_ns : ndarray (N,) int64
+        Of the frames, as they are played [ns].
+    depth_m : ndarray (N, h, w) float32
+        Along the optical axis, in cells that part the whole picture evenly [m]; NaN unknown.
+    closing_m_s, turning_rad_s : ndarray (N,)
+        Speed along the optical axis [m/s], and of the rotation [rad/s], from the frame before to
+        the one after.
+    """
+
+    stamps_ns: np.ndarray
+    depth_m: np.ndarray
+    closing_m_s: np.ndarray
+    turning_rad_s: np.ndarray
+
+
+def read_scene(folder: Path, stamps_ns: np.ndarray) -> StillScene | None:
+    """Read what the files `SCENE` say of frames with rising stamps (N,); None without them.
+
+    ``poses.npy`` is N x 4 x 4, from the camera (z ahead) to the world [m]; ``depth.npz`` has
+    ``D``, N x h x w [m], 0 unknown; ``K.npy`` is 3 x 3, the intrinsics of the pictures [px].
+    """
+    poses_at, depth_at, _ = paths = [folder / name for name in SCENE]
+    if not any(path.exists() for path in paths[:2]):
+        return None
+    for path in paths:
+        if not path.exists():
+            raise SourceError(f"'{path}' does not exist, but others of {', '.join(SCENE)} do; add "
+                              'it, or remove them')
+    poses, depth, count = _array(poses_at), _array(depth_at, 'D'), len(stamps_ns)
+    if poses.shape != (count, 4, 4) or count < 2:
+        raise SourceError(f"'{poses_at}' has the shape {poses.shape}, must be ({count}, 4, 4), a "
+                          'pose for each picture, of which there must be 2 or more; store as many')
+    axes = poses[:, :3, :3].astype(float)
+    for number, (pose, turn) in enumerate(zip(poses, axes, strict=True)):
+        if not (np.isfinite(pose).all() and np.linalg.det(turn) > 0
+                and np.abs(turn.T @ turn - np.eye(3)).max() <= UNEVEN):
+            raise SourceError(f"'{poses_at}': pose {number} is no rotation and place, but "
+                              f'{np.round(pose[:3], 3).tolist()}; store camera to world')
+    if depth.ndim != 3 or len(depth) != count or not depth.size:
+        raise SourceError(f"'{depth_at}': D has the shape {depth.shape}, must be ({count}, h, w), "
+                          'a depth for each picture; store as many')
+    if (wrong := ~(np.isfinite(depth) & (depth >= 0))).any():
+        at = tuple(np.argwhere(wrong)[0].tolist())
+        raise SourceError(f"'{depth_at}': D has {depth[at]} at {at}, must be a distance in "
+                          'metres; store 0 for unknown')
+    before = np.maximum(np.arange(count) - 1, 0)
+    after = np.minimum(before + 2 - (np.arange(count) == 0), count - 1)
+    step_s = (stamps_ns[after] - stamps_ns[before]) / 1e9
+    moved = poses[after, :3, 3] - poses[before, :3, 3]
+    cosine = (np.einsum('nij,nij->n', axes[before], axes[after]) - 1) / 2
+    return StillScene(stamps_ns, np.where(depth > 0, depth, np.nan).astype(np.float32),
+                      np.einsum('ni,ni->n', moved, axes[:, :, 2]) / step_s,
+                      np.arccos(np.clip(cosine, -1, 1)) / step_s)
+
+
+def read_matrix(path: Path, size: tuple[int, int]) -> base.Intrinsics | None:
+    """Return fx, fy, cx, cy [px] of a file with a camera matrix, None without it."""
+    if not path.exists():
+        return None
+    matrix = _array(path)
+    if matrix.shape != (3, 3):
+        raise SourceError(f"'{path}' has the shape {matrix.shape}, must be (3, 3), the camera "
+                          'matrix; correct it, or remove it')
+    (fx, _, cx), (_, fy, cy), _ = matrix.astype(float).tolist()
+    found = fx, fy, cx, cy
+    if problem := base.pinhole_problem(found, size):
+        raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
+                          'remove it')
+    return found
+
+
+def _array(path: Path, key: str = '') -> np.ndarray:
+    """Return the numbers of a .npy file, or those of a name in a .npz file."""
+    data = base.read_file(path, MAX_BYTES)
+    try:
+        if key:
+            with zipfile.ZipFile(io.BytesIO(data)) as members:
+                if (size := members.getinfo(f'{key}.npy').file_size) > MAX_BYTES:
+                    raise ValueError(f'{key} has {size} bytes, at most {MAX_BYTES} are read')
+                data = members.read(f'{key}.npy')
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+        if array.dtype.kind not in 'fiu':
+            raise ValueError(f'its values are {array.dtype}, no numbers')
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        how = f'numpy.savez as {key}' if key else 'numpy.save'
+        raise SourceError(f"'{path}' cannot be read: {error}; store it with {how}") from error
+    return array
 
 
 # -- angular rates --------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)
 FALSE_ALARM_RATE = 0.05   # of what is without contact, for the time to collision
 STILL_PER_S = 0.002       # a surface with less looming [1/s] counts as not closing
 MOST_RELATIVE_ERROR = 10.0   # an estimate of infinity against a finite truth counts as this
+TURNING_DEG_S = 30, 60    # bounds of the classes of how fast a camera turns [degrees/s]
 WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is not an alarm
 LONGEST_STEP = 3.0          # longest gap between frames that counts, in usual gaps
 
@@ -211,6 +212,42 @@ def _time_to_collision(contact_time: np.ndarray, hazard: np.ndarray,
     # Unknown is no alarm, whatever the threshold.
     alarm = np.where(np.isnan(hazard), -np.inf, hazard)[happened] >= threshold
     return mean(np.where(alarm, contact_time[happened], 0.0))
+
+
+# -- patches of cameras that move through still scenes --------------------------------------------
+
+@dataclass(frozen=True)
+class Patches:
+    """Looming of M patches whose truth is known [1/s], and how fast the camera turned there."""
+
+    truth: np.ndarray  # (M,)
+    turning_deg_s: np.ndarray  # (M,)
+    said: dict[str, np.ndarray]  # (2, M) by method: rate, NaN unknown, and its standard error
+
+
+def patch_figures(truth: ArrayLike, turning_deg_s: ArrayLike, rate: ArrayLike,
+                  sigma: ArrayLike) -> dict[str, Any]:
+    truth, turning, rate, sigma = (np.asarray(values, float) for values in (
+        truth, turning_deg_s, rate, sigma))
+    known, filled = ~np.isnan(rate), np.nan_to_num(rate, nan=0.0)
+    error = np.abs(filled - truth)
+    stated = known & np.isfinite(sigma) & (sigma > 0)
+    ratio = error[stated] / sigma[stated]
+    both = np.stack([rate[known], truth[known]])
+    varied = both.shape[1] > 1 and (both.std(axis=1) > 0).all()
+    slow, fast = TURNING_DEG_S
+    classes = {f'below_{slow}': turning < slow, f'{slow}_to_{fast}':
+               (turning >= slow) & (turning <= fast), f'above_{fast}': turning > fast}
+    return json_safe({
+        'patches': truth.size, 'looming_r2': r2(filled, truth),
+        'looming_r2_known': r2(rate, truth),
+        'correlation_known': float(np.corrcoef(both)[0, 1]) if varied else math.nan,
+        'looming_mae_per_s': mean(error), 'mae_of_zero_per_s': mean(np.abs(truth)),
+        'looming_known': mean(known),
+        'rms_error_over_stated': math.sqrt(mean(np.square(ratio))),
+        'median_error_over_stated': float(np.median(ratio)) if ratio.size else math.nan,
+        'looming_r2_by_turning_deg_s': {name: r2(filled[those], truth[those])
+                                        for name, those in classes.items()}})
 
 
 # -- sequences of frames with truth ---------------------------------------------------------------

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.lab.evaluation.metrics import Outcome, Truth, find_groups, of_method
+from vjepa_ros.lab.evaluation.metrics import Outcome, Patches, Truth, find_groups, of_method
+from vjepa_ros.lab.evaluation.still_scenes import PatchReader
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.camera_state import CameraState
@@ -119,6 +120,7 @@ class Played:
     truth: Truth
     outcomes: dict[str, Outcome]  # by method
     told: dict[str, str]  # why heads or rates are unused
+    patches: Patches | None = None  # looming of the patches where depth and poses are known
 
     def stamps(self) -> np.ndarray:
         return self.truth.stamps_s - self.truth.stamps_s[0]
@@ -179,6 +181,8 @@ def play(setup: Setup, item: Item) -> Played:
     said: list[dict[str, Result]] = []
     with item.open(setup) as source:
         reader = Reader(setup, source)
+        scene = source.scene() if isinstance(source, FolderSource) else None
+        patches = None if scene is None else PatchReader(scene, setup.settings.min_confidence)
         for frame in source:
             if stamps and frame.stamp_ns / NS <= stamps[-1]:
                 raise SourceError(f"'{item.path}': stamp {frame.stamp_ns} ns does not follow "
@@ -186,12 +190,15 @@ def play(setup: Setup, item: Item) -> Played:
             truths.append(item.truth(frame))
             stamps.append(frame.stamp_ns / NS)
             said.append(reader.take(frame))
+            if patches is not None:
+                patches.take(frame.stamp_ns, said[-1])
     if not stamps:
         raise SourceError(f"'{item.path}' has no frames")
     collision, ttc = np.array(truths).T
     return Played(item, Truth(np.array(stamps), collision, ttc),
                   {m: outcome([r.get(m) for r in said]) for m in setup.methods},
-                  told([r[setup.methods[-1]] for r in said if r]))
+                  told([r[setup.methods[-1]] for r in said if r]),
+                  None if patches is None else patches.patches())
 
 
 def outcome(results: Sequence[Result | None]) -> Outcome:
