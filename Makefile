@@ -176,7 +176,7 @@ bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine
 
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros evaluate \
-	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
+	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --rail --world $(WORLD) \
 	  --rough $(WORLD) \
 	  --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 

@@ -112,7 +112,7 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(bank):
 
 
 @pytest.mark.parametrize(('words', 'text'), [
-    ([], r'nothing to evaluate.*--world'),
+    ([], r'nothing to evaluate.*--rail.*--world'),
     (['nowhere.mp4', '--method', 'geometric'], r"'nowhere.mp4' does not exist"),
     (['synthetic', '--method', 'learned', '--weights', 'nowhere.safetensors'],
      r'nowhere\.safetensors'),

@@ -16,7 +16,8 @@ from scenes import Approach
 
 from vjepa_ros.cli import evaluate
 from vjepa_ros.clip.resize import View
-from vjepa_ros.lab.evaluation.metrics import patch_figures
+from vjepa_ros.lab.evaluation import rail
+from vjepa_ros.lab.evaluation.metrics import Outcome, Truth, patch_figures
 from vjepa_ros.lab.evaluation.still_scenes import patch_truth
 from vjepa_ros.sources import PlayOptions, SourceError, open_source
 
@@ -142,3 +143,41 @@ def test_the_command_judges_a_folder_without_labels_in_its_first_table(tmp_path)
     assert f['looming_mae_per_s'] < 0.2 * f['mae_of_zero_per_s']
     assert re.search(r'### Real cameras.*\| wall \| geometric \|.*### Sequences',
                      page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize('slant_deg', [0.0, 15.0])
+def test_a_rail_shows_each_place_of_its_plane_where_the_pinhole_puts_it(slant_deg):
+    def dot(rng, size):
+        y, x = np.mgrid[:size, :size]
+        return 255.0 * (np.hypot(x - 552, y - 512) < 20)[..., None].repeat(3, -1)
+
+    frames = [*rail.RailSource(rail.Rail(dot, 10, 5, slant_deg))]
+    angle, beside_m = math.radians(slant_deg), 40 * rail.TILE_M / rail.TEXELS
+    for frame in (frames[0], frames[-4]):
+        distance = frame.truth['time_to_contact_s'] * 5 * 0.01
+        expected = 159.5 + rail.FOCAL_PX * beside_m * math.cos(angle) / (
+            distance + beside_m * math.sin(angle))
+        y, x = np.nonzero(frame.rgb[..., 0] > 128)
+        assert x.mean() == pytest.approx(expected, abs=1)
+        assert y.mean() == pytest.approx(119.5, abs=1)
+    assert len(frames) == rail.JUDGED + 5 * rail.LEAD_S - rail.LAST + 1
+    assert frames[-1].truth['time_to_contact_s'] == pytest.approx(rail.LAST / 5)
+
+
+def test_the_command_drives_along_rails_where_geometry_is_right(tmp_path, monkeypatch):
+    monkeypatch.setattr(rail, 'RAILS', rail.RAILS[2:3])
+    out = tmp_path / 'figures.json'
+    assert evaluate.main(['--rail', '--method', 'geometric', '--jobs', '1', '--json',
+                          str(out)]) == 0
+    f = json.loads(out.read_text())['rail']['pooled']['geometric']
+    assert f['slope_per_frame'] == pytest.approx(-1, abs=0.1)
+    assert f['ttc_median_relative_error'] < 0.1
+
+
+def test_time_to_contact_that_falls_half_as_fast_has_a_slope_of_a_half():
+    left = np.arange(40, 9, -1) / 10.0
+    blank = np.full(31, NAN)
+    said = Outcome(np.arange(31) > 3, blank, blank, 1.5 + left / 2, blank, blank)
+    f = rail.fall([(Truth(np.arange(31) / 10, blank, left), said)])
+    assert f['frames'] == 21 and f['slope_per_frame'] == pytest.approx(-0.5)
+    assert f['ttc_median_relative_error'] == pytest.approx(0.25)      # at 2 s it says 2.5 s

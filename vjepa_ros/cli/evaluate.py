@@ -18,11 +18,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vjepa_ros import __version__
 from vjepa_ros.cli.console import add_model, print_error, real, save, whole
-from vjepa_ros.lab.evaluation import document, still_scenes
+from vjepa_ros.lab.evaluation import document, rail, still_scenes
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.recording_replay import (
     MARKS,
     METHODS,
+    Played,
     Setup,
     assemble,
     play,
@@ -62,6 +63,8 @@ def make_parser() -> argparse.ArgumentParser:
                         help='also evaluate on N held-out rendered clips (`make evaluate`: 2000)')
     parser.add_argument('--rough', type=whole(0), default=0, metavar='N',
                         help='also evaluate on N held-out clips of the rough world')
+    parser.add_argument('--rail', action='store_true', help='also evaluate on a rendered camera '
+                        f'that steps towards {len(rail.RAILS)} textured planes')
     parser.add_argument('--method', nargs='+', choices=METHODS,
                         help='methods to run (default: all)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
@@ -87,9 +90,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse impossible options before anything is loaded."""
-    if not any((args.paths, args.world, args.rough)):
-        raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
-                         'clips with --world N or --rough N')
+    if not any((args.paths, args.rail, args.world, args.rough)):
+        raise ValueError('there is nothing to evaluate; give recordings, or request what is '
+                         'rendered with --rail, --world N or --rough N')
     if not args.imu and (args.imu_offset, args.imu_jitter) != (0.0, JITTER_S):
         raise ValueError('--imu-offset and --imu-jitter have no effect without --imu; add it')
     for path in filter(None, (args.json, args.document)):      # before minutes of work
@@ -115,21 +118,23 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
         geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
         imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu, rate=args.rate)
     device = choose_device(args.device).device
-    tasks = [*((play, item) for item in items), *(
+    tasks = [*((play, item) for item in [*items, *(rail.items() if args.rail else [])]), *(
         task for key, name in WORLD_KEYS.items()
         for task in evaluate_world.tasks(name, getattr(args, key), str(drawing_device(device))))]
     jobs = args.jobs or usual_jobs(len(tasks), None if device.type == 'cpu' else MOST_ON_GPU)
-    with Progress(TextColumn('recordings and hundreds of clips'), BarColumn(),
+    with Progress(TextColumn('recordings, rails and hundreds of clips'), BarColumn(),
                   MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task('', total=len(tasks))
         made = run_all(tasks, jobs, (lambda: setup) if jobs == 1 else remade(setup),
                        lambda one: progress.advance(bar))
-    played, parts = made[:len(items)], made[len(items):]
+    played, rendered = made[:len(items)], made[len(items):]
+    rails = [one for one in rendered if isinstance(one, Played)]
+    parts = rendered[len(rails):]
     worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
               if (own := [part for part in parts if part.world == name])}
     report = {'looming': still_scenes.figures({
-        p.item.name: p.patches for p in played if p.patches is not None})} | assemble(
-            played, methods) | {
+        p.item.name: p.patches for p in played if p.patches is not None}),
+        'rail': rail.figures(rails)} | assemble(played, methods) | {
         key: worlds[key].figures() if key in worlds else None for key in WORLD_KEYS} | {
         'configuration': configuration(args, setup, words) | {
             'minutes': round((time.monotonic() - start) / 60, 1)}}

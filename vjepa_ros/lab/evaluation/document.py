@@ -48,6 +48,10 @@ LOOMING_NOTE = (
     'patches. rms, med: root mean square and median of the error over its stated standard error, '
     'where known; honest ones have an rms of 1, and a median of 0.67 if normal, 0.49 if Laplace. '
     '<30, 30-60, >60: R2 while the camera turns by so many degrees a second.')
+RAIL_NOTE = (
+    'A rendered camera steps towards a plane. error: median relative error of the time to '
+    'contact, from 30 to 8 frames before contact at the optical axis. slope: of the time to '
+    'contact, in frames per frame (least squares; truth -1); pooled: the median.')
 BLOCK = 'accuracy'
 MARKS = f'<!-- {BLOCK}:begin -->\n<!-- {BLOCK}:end -->\n'
 COLORS = {'fused': '#0b6bcb', 'geometric': '#d97706', 'learned': '#15803d', 'heads': '#7c2d12'}
@@ -66,6 +70,7 @@ class Grid:
 
 def grids(report: Mapping[str, Any]) -> list[Grid]:
     found = [looming_grid(report['looming'])] if report['looming'] else []
+    found += [rail_grid(report['rail'])] if report['rail'] else []
     if report['sequences']:
         rows = {**report['sequences'], 'pooled': report['pooled']}
         found.append(Grid(
@@ -94,6 +99,12 @@ def looming_grid(looming: Mapping[str, Any]) -> Grid:
     return Grid('Real cameras, looming of each patch', (
         'sequence', 'method', 'R2', 'R2 kn', 'corr', 'error', 'of 0', 'known', 'rms', 'med',
         f'<{slow}', f'{slow}-{fast}', f'>{fast}'), rows, LOOMING_NOTE)
+
+
+def rail_grid(rails: Mapping[str, Any]) -> Grid:
+    return Grid('Rail, error and slope', ('plane, step, slant', *rails['pooled']), [
+        (name, *(f'{percent(f["ttc_median_relative_error"])}, {number(f["slope_per_frame"], 2)}'
+                 for f in methods.values())) for name, methods in rails.items()], RAIL_NOTE)
 
 
 def _each_alone(group: Mapping[str, Any] | None) -> str:
