@@ -12,7 +12,15 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes, rotation
+from vjepa_ros.lab.world.scenes.scene import (
+    BOX,
+    CARD,
+    CYLINDER,
+    Capture,
+    ELLIPSOID,
+    Scenes,
+    rotation,
+)
 from vjepa_ros.lab.world.textures.bank import TextureBank, pack
 
 Vector = tuple[float, float, float]
@@ -120,6 +128,21 @@ def scene(things: Sequence[Thing] = SAMPLE, camera: Camera = Camera(), frames: i
         read_noise=0 * ones, shot_noise=0 * ones, grey=torch.tensor([False]), jpeg=0 * ones,
         seed=torch.tensor([7]))
     return replace(made, **changes)
+
+
+def one(value: float) -> torch.Tensor:
+    return torch.full((1,), value)
+
+
+def taken(scenes: Scenes, **changes: object) -> Scenes:
+    """The scenes with a capture without faults, changed."""
+    frames = scenes.exposure.shape[1]
+    capture = Capture(
+        velocity=scenes.camera_velocity[:, None].expand(-1, frames, -1),
+        spin=scenes.camera_spin[:, None].expand(-1, frames, -1), bend=one(1.0), shown=one(1.0),
+        **{name: one(0.0) for name in ('exposure_s', 'readout_s', 'glare', 'pattern', 'stripes',
+                                       'banding')})
+    return replace(scenes, capture=replace(capture, **changes))
 
 
 def project(points: torch.Tensor, intrinsics: torch.Tensor, distortion: torch.Tensor,

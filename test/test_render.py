@@ -18,10 +18,12 @@ from render_scenes import (
     Thing,
     WHITE,
     look,
+    one,
     plain_bank,
     project,
     scene,
     spun,
+    taken,
 )
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
@@ -29,27 +31,12 @@ from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.rendering import render as drawing
 from vjepa_ros.lab.world.rendering.lens import all_rays
 from vjepa_ros.lab.world.rendering.render import Truth, truth
-from vjepa_ros.lab.world.scenes.scene import BOX, Capture, ELLIPSOID, Robot, SKY, Scenes
+from vjepa_ros.lab.world.scenes.scene import BOX, ELLIPSOID, Robot, SKY, Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
 CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),
          Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
-
-
-def one(value: float) -> torch.Tensor:
-    return torch.full((1,), value)
-
-
-def taken(scenes: Scenes, **changes: object) -> Scenes:
-    """The scenes with a capture without faults, changed."""
-    frames = scenes.exposure.shape[1]
-    capture = Capture(
-        velocity=scenes.camera_velocity[:, None].expand(-1, frames, -1),
-        spin=scenes.camera_spin[:, None].expand(-1, frames, -1), bend=one(1.0), shown=one(1.0),
-        **{name: one(0.0) for name in ('exposure_s', 'readout_s', 'glare', 'pattern', 'stripes',
-                                       'banding')})
-    return replace(scenes, capture=replace(capture, **changes))
 
 
 def test_the_frame_before_warped_by_the_flow_is_the_newest_frame():

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB
+from vjepa_ros.lab.world.rendering import front
 from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
 
 _STEPS = 7  # Newton steps; a strong wide-angle lens needs five for float32
@@ -166,7 +167,7 @@ def tables(device: torch.device) -> Tables:
 
 
 def blurred(light: Tensor, sigma: Tensor) -> Tensor:
-    wide = sigma.clamp(_LEAST_BLUR_PX, _MOST_BLUR_PX).view(-1, 1, 1, 1, 1)
+    wide = sigma.clamp(_LEAST_BLUR_PX, _MOST_BLUR_PX).reshape(len(light), -1, 1, 1, 1)
     weights = [torch.exp(-0.5 * (i / wide) ** 2) for i in range(_RADIUS + 1)]
     total = weights[0] + 2 * sum(weights[1:])
     for axis in (2, 3):
@@ -220,11 +221,7 @@ def compressed(image: Tensor, strength: Tensor, constant: Tables) -> Tensor:
 def glared(light: Tensor, glare: Tensor) -> Tensor:
     """Light (B, T, H, W, 3) with a part (B,) of what is above white spread around it."""
     over = (light - 1).clamp(0, _MOST_GLARE).flatten(0, 1).permute(0, 3, 1, 2)     # BT 3 H W
-    wide = torch.nn.functional.avg_pool2d(over, max(2, over.shape[3] // _GLARE_PARTS),
-                                          ceil_mode=True)
-    for _ in range(_GLARE_STEPS):
-        wide = torch.nn.functional.avg_pool2d(wide, 3, 1, 1)
-    wide = torch.nn.functional.interpolate(wide, over.shape[2:], mode='bilinear')
+    wide = front.wide(over, max(2, over.shape[3] // _GLARE_PARTS), _GLARE_STEPS)
     spread = wide.permute(0, 2, 3, 1).unflatten(0, light.shape[:2])
     return light + glare.view(-1, 1, 1, 1, 1) * spread
 
@@ -247,12 +244,18 @@ def _pattern(scenes: Scenes, taken: Capture, constant: Tables, numbers: Tensor,
     return pixel * pixels + column * columns + row * down
 
 
+def _blur(scenes: Scenes, frames: slice) -> Tensor:
+    return scenes.blur_px[:, frames] if scenes.blur_px.ndim == 2 else scenes.blur_px
+
+
 def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Tensor:
     """Pictures uint8 (B, T, H, W, 3) of the light in some frames of the scenes."""
     height, width = light.shape[2:4]
     if scenes.capture is not None:
         light = glared(light, scenes.capture.glare)
-    light = blurred(light, scenes.blur_px)
+    light = blurred(light, _blur(scenes, frames))
+    if scenes.capture is not None and scenes.capture.front is not None:
+        light = front.seen_past(light, scenes.capture.front, frames)
     image = _developed(light, scenes, frames, constant, (width, height), slice(0, height))
     image = compressed(image, scenes.jpeg, constant)
     return _rounded(image, scenes, constant, slice(0, height), height)
@@ -265,11 +268,15 @@ def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
     if scenes.capture is not None and float(scenes.capture.glare) > 0:
         light = glared(torch.stack(planes.unbind(0), -1), scenes.capture.glare)
         planes = torch.stack(light.unbind(-1))
-    sigma = float(scenes.blur_px)
+    sigma = float(_blur(scenes, frames))
     if sigma >= _LEAST_BLUR_PX:
         soft = [cv2.GaussianBlur(p[0, 0].numpy(), (0, 0), min(sigma, _MOST_BLUR_PX))
                 for p in planes]
         planes = torch.from_numpy(np.stack(soft))[:, None, None]
+    before = scenes.capture and scenes.capture.front
+    if before is not None and not front.is_clear(before):
+        light = torch.stack(planes.unbind(0), -1)
+        planes = torch.stack(front.seen_past(light, before, frames).unbind(-1))
     out = torch.empty(1, 1, height, width, 3, dtype=torch.uint8)
     step = max(8, BAND_PIXELS // width // 8 * 8)   # whole blocks of jpeg
     for top in range(0, height, step):

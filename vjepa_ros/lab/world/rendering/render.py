@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering import lens
+from vjepa_ros.lab.world.rendering import front, lens
 from vjepa_ros.lab.world.rendering.lens import Rays
 from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.trace import Extents, Stage, Windows, colour, look, stage, trace
@@ -141,6 +141,7 @@ def _smooth_edges(planes: Tensor, index: Tensor, scenes: Scenes, scene: Stage,
 
 
 MOVING_M_S = 0.03   # a surface that is faster than this moves by itself
+PART_M = 0.3       # how far off a part of the robot in the picture is taken to be
 _STILL = 1e-6       # slower relative motion [m/s] is none
 
 
@@ -222,9 +223,12 @@ def _look(scenes: Scenes, frames: slice, size: tuple[int, int], scene: Stage) ->
 def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
     """Fields of `Truth`, a pure function of tensors."""
     rays, d, depth, index = seen.rays, seen.directions, seen.depth[:, 0], seen.number[:, 0]
-    count = len(scenes.kinds)
+    count, part = len(scenes.kinds), None
     if scenes.capture is not None:        # bars show nothing, as the sky does
         bar = lens.bars(scenes.capture.shown, index.shape[1])[..., None]
+        if scenes.capture.front is not None:    # nor does what moves with the camera
+            part = ~bar & (front.part(scenes.capture.front.bands, *index.shape[1:])[0] > 0.5)
+            bar = bar | part
         index = torch.where(bar, count + 1, index)
         depth = torch.where(bar, torch.inf, depth)
     is_sky = index == count + 1
@@ -274,9 +278,12 @@ def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
     when, free = contact(point, level, -scenes.camera_position[:, -1, 1, None, None],
                          rotation[:, 2, None, None])
     when, free = (torch.where(is_sky, torch.inf, v) for v in (when, free))
-    shape = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index))
+    shape, flow = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index)), (
+        torch.stack(flow, -1))
+    if part is not None:
+        depth, flow = torch.where(part, PART_M, depth), torch.where(part[..., None], 0, flow)
     return {
         'depth': depth, 'looming': looming, 'moving': own.norm(dim=-1) > MOVING_M_S,
-        'flow': torch.stack(flow, -1),
+        'flow': flow,
         'enters': torch.isfinite(when), 'enter_time': when, 'clearance': free,
         'shape': shape.to(torch.int16)}

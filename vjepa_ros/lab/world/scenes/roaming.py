@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.platforms import PLATFORMS, Ride
-from vjepa_ros.lab.world.scenes.scene import SceneRng, Shake
+from vjepa_ros.lab.world.scenes.scene import Capture, Front, SceneRng, Shake
 from vjepa_ros.lab.world.scenes.scene_spec import CONTACT, SceneSpec
 
 SPEED_M_S, DRIVING_M_S = (0.005, 3.0), (5.0, 15.0)    # on foot and indoors; in streets
-STANDS_SHARE = 0.04       # besides tables, and robots that have stopped
+STANDS_SHARE = 0.07       # besides tables, and robots that have stopped
 LOOKS_DEG = 120.0         # to either side of the way, at most
 BACKWARDS_SHARE, ASIDE_SHARE = 0.2, 0.5   # of clips in which nothing is to be met ahead
 PITCH_DEG, ROLL_DEG = (-60.0, 25.0), 30.0
@@ -30,6 +30,14 @@ PAN_HZ, NOD_HZ, NOD_RAD = (0.1, 0.8), (0.25, 1.0), 0.6
 _OVERLAP = 0.3            # of a picture that the next one shows again
 RAIL_SHARE = 0.4          # of slow cameras move as on a rail
 UNPLANNED_S = (0.3, 4.0)  # for so long nothing but what is planned is hit
+COLOUR_SHARE = 0.4        # of the grey cameras of the rough world have colour here
+FOCUS_SHARE, FOCUS_PX, FOCUS_HZ = 0.25, (0.5, 2.0), (0.3, 2.0)      # of cameras hunt so
+LIGHT_SHARE, LIGHT_LOG, LIGHT_HZ = 0.35, (0.1, 0.6), (0.2, 1.5)
+STREAK_PX = 10.0          # moved while a row is exposed: more than two rays of a pixel can show
+DIRTY_SHARE, BLOBS = 0.1, 5
+PART_SHARE, BANDS = 0.12, 5     # of cameras see a part of their robot
+_PARTS = ('bar', 'bars', 'fence', 'bumper', 'gripper')
+_PART_SHARES = torch.tensor([0.2, 0.15, 0.2, 0.3, 0.15])
 _TRUCK = 1 + list(PLATFORMS).index('truck')
 _SMALL_CAR = 1 + list(PLATFORMS).index('small car')
 
@@ -41,7 +49,7 @@ def roam(draws: SceneRng, spec: SceneSpec, ride: Ride) -> SceneSpec:
     carried = ~by_car & (ride.platform != _SMALL_CAR)
     pace = torch.where(by_car, draws.log(*DRIVING_M_S), draws.log(*SPEED_M_S))
     pace = torch.where(draws.chance(STANDS_SHARE), 0, pace)
-    speed = torch.where(free, pace, spec.speed.abs())
+    speed = torch.where(free, torch.where(spec.happens('stopped'), 0, pace), spec.speed.abs())
 
     meets = spec.happens(*CONTACT, 'pass_static', 'pass_moving', 'follow', 'gap')
     ahead = torch.where(by_car, draws.normal(0.03), draws.normal(0.12))
@@ -93,3 +101,70 @@ def look_round(draws: SceneRng, spec: SceneSpec, ride: Ride, times: Tensor,
     bob = torch.where(on_rail, 0, slow)[:, None, None]
     return Shake(shaken * moved.angles + angles, shaken * moved.rates + rates,
                  bob * moved.offset, bob * moved.speed)
+
+
+def filmed(draws: SceneRng, times: Tensor, intrinsics: Tensor, light: dict[str, Tensor],
+           seen: dict[str, Tensor], taken: Capture) -> tuple[dict[str, Tensor], Capture]:
+    """Let focus and exposure hunt, and put dirt and parts of robots before the lens."""
+
+    def swings(low: float, high: float) -> Tensor:
+        rate = 2 * math.pi * draws.log(low, high, 1)
+        return (rate * times + draws.uniform(-math.pi, math.pi, 1)).sin()
+
+    level = (light['ambient'] + 0.4 * light['sun'])[:, None]
+    focus = torch.where(draws.chance(FOCUS_SHARE), draws.uniform(*FOCUS_PX), 0)[:, None]
+    gain = torch.where(draws.chance(LIGHT_SHARE), draws.uniform(*LIGHT_LOG), 0)[:, None]
+    seen = seen | {
+        'blur_px': seen['blur_px'][:, None] + focus * (0.5 + 0.5 * swings(*FOCUS_HZ)),
+        # Cameras open up in dim light, mostly enough.
+        'exposure': seen['exposure'] * (0.8 / level).clamp(1, 4) ** 0.8 * (
+            gain * swings(*LIGHT_HZ)).exp(),
+        'grey': seen['grey'] & ~draws.chance(COLOUR_SHARE)}
+    spin = taken.spin.norm(dim=-1).amax(1).clamp(min=1e-3)
+    shine = level * (draws.uniform(0, 0.25, 1) * swings(0.2, 2)).exp()
+    return seen, replace(
+        taken, exposure_s=taken.exposure_s.minimum(STREAK_PX / (intrinsics[:, 0] * spin)),
+        front=Front(_bands(draws), shine, _blobs(draws, level)))
+
+
+def _bands(draws: SceneRng) -> Tensor:
+    """Parts of robots, see `Front`: most cameras see none."""
+    n = BANDS
+    kind = draws.pick(_PART_SHARES)[:, None]
+    bars, fence, bumper, gripper = (kind == i for i in range(1, len(_PARTS)))
+    number = torch.arange(n)
+    # Bars lie anyhow; a bumper is all below its edge; the fingers of a gripper come from below.
+    lies = draws.normal(0.15, 1) + math.pi / 2 * draws.chance(0.5, 1)
+    finger = 1 - 2.0 * (number % 2)
+    angle = torch.where(bumper, math.pi / 2 + draws.normal(0.06, 1), torch.where(
+        gripper, finger * draws.uniform(-0.2, 0.8, 1), lies + draws.normal(0.03, n)))
+    step, start = draws.uniform(0.35, 0.5, 1), draws.uniform(-1, 1, 1)
+    across = torch.where(fence, (number - 2) * step, torch.where(
+        bars, start * 0.3 + 0.9 * (number - 0.5), 0.7 * start + torch.zeros(n)))
+    across = torch.where(bumper, 1.0, torch.where(
+        gripper, finger * draws.uniform(0.35, 0.75, 1), across))
+    half = torch.where(bumper, draws.log(0.12, 0.9, 1), torch.where(
+        fence, draws.uniform(0.035, 0.09, 1), draws.uniform(0.06, 0.22, 1)))
+    along = torch.where(gripper, draws.uniform(0.7, 1.0, 1), 0)
+    reach = torch.where(gripper, draws.uniform(0.5, 0.9, 1), 3.0)
+    bow = torch.where(bumper, draws.normal(0.2, 1), 0)
+    many = torch.where(fence, n, torch.where(bars | gripper, 2, 1))
+    there = draws.chance(PART_SHARE, 1) & (number < many)
+    tones = torch.where(draws.chance(0.5, 1), draws.log(0.01, 0.15, 1), draws.log(0.1, 0.9, 1))
+    stripes = torch.where(draws.chance(0.4, 1), draws.uniform(0.1, 0.9, 1), 0)
+    return torch.stack(torch.broadcast_tensors(
+        angle.cos(), angle.sin(), across, torch.where(there, half, -1), along, reach, bow,
+        draws.log(0.01, 0.08, 1), tones, stripes, draws.log(4, 40, 1)), -1).clone()
+
+
+def _blobs(draws: SceneRng, level: Tensor) -> Tensor:
+    """Dirt and drops, see `Front`: most lenses are clean."""
+    n = BLOBS
+    there = draws.chance(DIRTY_SHARE, 1) & draws.chance(0.7, n)
+    drop = draws.chance(0.5, n)
+    dirt = level * torch.where(draws.chance(0.6, n), draws.log(0.01, 0.1, n),
+                               draws.uniform(0.4, 1, n))
+    return torch.stack((
+        draws.uniform(-1, 1, n), draws.uniform(-1, 1, n), draws.log(0.06, 0.35, n),
+        draws.uniform(0.15, 1, n), torch.where(there, draws.uniform(0.4, 0.95, n), 0),
+        drop.float(), torch.where(drop, 0.05 * dirt, dirt)), -1)

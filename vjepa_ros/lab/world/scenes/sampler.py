@@ -95,6 +95,8 @@ class SceneSampler:
             taken = camera.capture(draws, spec, ride, speeds, spins)
             optics = camera.bent_lens(draws, spec, ride, self.size, optics)
             seen = camera.rough_sensor(draws, spec, ride, seen, times)
+            if roams:
+                seen, taken = roaming.filmed(draws, times, optics[0], sky, seen, taken)
             texture, tile, tint = places.bare(draws, spec.place, self.materials,
                                               (texture, tile, tint))
             laid = places.coverings(draws, encounter, self.materials)

@@ -78,6 +78,19 @@ def join(parts: Sequence[Shapes], frames: int) -> Shapes:
 
 
 @dataclass(frozen=True)
+class Front:
+    """What is fixed to B cameras and stands in their view, at -1 to 1 to the right and down."""
+
+    # (B, M, 11) bands that are parts of the robot: cosine and sine of the way across, middle
+    # across, half width (below 0 for none), middle along, half length, bow, softness of the edge,
+    # light, contrast and density of stripes; a later one is nearer
+    bands: Tensor
+    shine: Tensor  # (B, T) how bright they are
+    # (B, N, 7) dirt on the lens: right, down, radius, softness, opacity, 1 for a drop, light
+    blobs: Tensor
+
+
+@dataclass(frozen=True)
 class Capture:
     """How B moving cameras take T frames, row by row; the cameras of the rough world have it."""
 
@@ -94,11 +107,17 @@ class Capture:
     pattern: Tensor  # (B,) noise of pixels, the same in all frames [grey levels]
     stripes: Tensor  # (B,) noise of columns, the same in all frames [grey levels]
     banding: Tensor  # (B,) noise of rows, new in each frame [grey levels]
+    front: Front | None = None  # of the cameras of the roaming world
 
     @property
     def turn(self) -> Tensor:
         """Turn of the camera from the first row to the last [rad], (B, T, 3) as `spin`."""
         return self.spin * self.readout_s[:, None, None]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Capture:
+        front = self.front and Front(*(change(v) for v in vars(self.front).values()))
+        return replace(self, front=front, **{
+            name: change(v) for name, v in vars(self).items() if name != 'front'})
 
 
 @dataclass(frozen=True)
@@ -126,7 +145,7 @@ class Scenes(Shapes):
     white_balance: Tensor  # (B, 3)
     gamma: Tensor  # (B,) exponent on the light; 0.5 shows a texture lit with 1 as it is
     vignette: Tensor  # (B,) loss of light in the corners, 0..0.8
-    blur_px: Tensor  # (B,) standard deviation of the lens blur [px]
+    blur_px: Tensor  # (B,) standard deviation of the lens blur [px], (B, T) where it changes
     shutter: Tensor  # (B,) part of the interval the shutter is open, 0..0.8: blur by motion
     read_noise: Tensor  # (B,) standard deviation in the dark [grey levels]
     shot_noise: Tensor  # (B,) and at full light in addition
@@ -136,9 +155,7 @@ class Scenes(Shapes):
     capture: Capture | None = None  # None: rows at once, a straight lens, blur as by `shutter`
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
-        taken = self.capture and replace(
-            self.capture, **{name: change(v) for name, v in vars(self.capture).items()})
-        return replace(self, capture=taken, **{
+        return replace(self, capture=self.capture and self.capture.map(change), **{
             f.name: change(getattr(self, f.name)) for f in fields(self)
             if f.name not in ('kinds', 'capture')})
 

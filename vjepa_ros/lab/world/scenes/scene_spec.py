@@ -153,7 +153,7 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     shares = _OUTCOME_SHARES.clone()
     for name, more in _MORE_LEADS.items() if config.rough else ():
         shares[PLACE[name], OUTCOME['follow']] += more
-    if config.training:
+    if config.training and not config.roaming:
         shares[:, OUTCOME['stopped']] += _MORE_STOPS
     outcome = draws.pick(shares[place])
     event = Event(place, outcome)
