@@ -238,8 +238,7 @@ def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tens
     return _settled(encounter, place, kind, present, size, spot, velocity, yaw, times)
 
 
-_NEAR_SHARES = torch.tensor(CLUTTER.weights(counter=3, worktop=3, table=4, shelves=2, seat=2,
-                                            cartons=2))
+_NEAR_SHARES = torch.tensor(CLUTTER.weights(counter=5, table=4, shelves=3, seat=2))
 _NEAR_M = (0.3, 2.0)      # from the camera to the nearest side of it
 
 

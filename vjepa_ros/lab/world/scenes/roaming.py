@@ -36,8 +36,6 @@ LIGHT_SHARE, LIGHT_LOG, LIGHT_HZ = 0.35, (0.1, 0.6), (0.2, 1.5)
 STREAK_PX = 10.0          # moved while a row is exposed: more than two rays of a pixel can show
 DIRTY_SHARE, BLOBS = 0.1, 5
 PART_SHARE, BANDS = 0.12, 5     # of cameras see a part of their robot
-_PARTS = ('bar', 'bars', 'fence', 'bumper', 'gripper')
-_PART_SHARES = torch.tensor([0.2, 0.15, 0.2, 0.3, 0.15])
 _TRUCK = 1 + list(PLATFORMS).index('truck')
 _SMALL_CAR = 1 + list(PLATFORMS).index('small car')
 
@@ -128,33 +126,30 @@ def filmed(draws: SceneRng, times: Tensor, intrinsics: Tensor, light: dict[str, 
 
 
 def _bands(draws: SceneRng) -> Tensor:
-    """Parts of robots, see `Front`: most cameras see none."""
-    n = BANDS
-    kind = draws.pick(_PART_SHARES)[:, None]
-    bars, fence, bumper, gripper = (kind == i for i in range(1, len(_PARTS)))
-    number = torch.arange(n)
-    # Bars lie anyhow; a bumper is all below its edge; the fingers of a gripper come from below.
-    lies = draws.normal(0.15, 1) + math.pi / 2 * draws.chance(0.5, 1)
-    finger = 1 - 2.0 * (number % 2)
-    angle = torch.where(bumper, math.pi / 2 + draws.normal(0.06, 1), torch.where(
-        gripper, finger * draws.uniform(-0.2, 0.8, 1), lies + draws.normal(0.03, n)))
-    step, start = draws.uniform(0.35, 0.5, 1), draws.uniform(-1, 1, 1)
-    across = torch.where(fence, (number - 2) * step, torch.where(
-        bars, start * 0.3 + 0.9 * (number - 0.5), 0.7 * start + torch.zeros(n)))
-    across = torch.where(bumper, 1.0, torch.where(
-        gripper, finger * draws.uniform(0.35, 0.75, 1), across))
-    half = torch.where(bumper, draws.log(0.12, 0.9, 1), torch.where(
-        fence, draws.uniform(0.035, 0.09, 1), draws.uniform(0.06, 0.22, 1)))
-    along = torch.where(gripper, draws.uniform(0.7, 1.0, 1), 0)
-    reach = torch.where(gripper, draws.uniform(0.5, 0.9, 1), 3.0)
+    """Parts of robots, see `Front`: rails or a fence, a bumper, or two fingers from below."""
+    number, part = torch.arange(BANDS), draws.unit(1)
+    rails, gripper = part < 0.55, part > 0.85
+    bumper = ~(rails | gripper)
+    many = torch.where(rails, torch.tensor([1, 2, BANDS])[draws.pick(torch.ones(3), 1)],
+                       torch.where(gripper, 2, 1))
+    finger = 1 - 2.0 * number
+    upright = math.pi / 2 * draws.chance(0.5, 1)
+    angle = torch.where(rails, upright + draws.normal(0.15, 1) + draws.normal(0.03, BANDS),
+                        torch.where(gripper, finger * draws.uniform(-0.2, 0.8, 1),
+                                    math.pi / 2 + draws.normal(0.06, 1)))
+    apart = (number - (many - 1) / 2) * draws.uniform(1.5, 2, 1) + draws.uniform(-0.7, 0.7, 1)
+    across = torch.where(rails, apart / many, torch.where(
+        gripper, finger * draws.uniform(0.35, 0.75, 1), 1))
+    half = torch.where(bumper, draws.log(0.12, 0.9, 1), draws.uniform(0.08, 0.24, 1) / many ** 0.6)
+    half = torch.where(draws.chance(PART_SHARE, 1) & (number < many), half, -1)
+    along = torch.where(gripper, draws.uniform(0.7, 1, 1), 0)
+    reach = torch.where(gripper, draws.uniform(0.5, 0.9, 1), 3)
     bow = torch.where(bumper, draws.normal(0.2, 1), 0)
-    many = torch.where(fence, n, torch.where(bars | gripper, 2, 1))
-    there = draws.chance(PART_SHARE, 1) & (number < many)
-    tones = torch.where(draws.chance(0.5, 1), draws.log(0.01, 0.15, 1), draws.log(0.1, 0.9, 1))
+    tone = draws.log(torch.where(draws.chance(0.5, 1), 0.01, 0.1), 0.8, 1)
     stripes = torch.where(draws.chance(0.4, 1), draws.uniform(0.1, 0.9, 1), 0)
     return torch.stack(torch.broadcast_tensors(
-        angle.cos(), angle.sin(), across, torch.where(there, half, -1), along, reach, bow,
-        draws.log(0.01, 0.08, 1), tones, stripes, draws.log(4, 40, 1)), -1).clone()
+        angle.cos(), angle.sin(), across, half, along, reach, bow, draws.log(0.01, 0.08, 1),
+        tone, stripes, draws.log(4, 40, 1)), -1)
 
 
 def _blobs(draws: SceneRng, level: Tensor) -> Tensor:
