@@ -19,7 +19,7 @@ from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH, TUBELET, VAR
 RECIPES = Path(__file__).parents[1] / 'recipes'
 DEFAULT_CLIPS = 200_000     # where neither recipe nor command tells a length
 FLOOR = 0.01                # of the learning rate at the end
-BOTH = 'both'               # worlds
+BOTH, ALL = 'both', 'all'   # worlds: the standard and the rough one, or every one
 
 
 def key(default: Any, text: str, allowed: Collection[Any] = (), free: bool = False) -> Any:
@@ -48,7 +48,8 @@ class TrainConfig:
     batch: int = key(64, 'clips per step, over all processes', (1, 1 << 20))
     reuse: int = key(1, 'steps that use a rendered clip, mirrored anew', (1, 64))
     seed: int = key(0, 'of random weights and data', (0, 1 << 62))
-    world: str = key('standard', 'what is rendered; both: half of each', (*WORLDS, BOTH))
+    world: str = key('standard', 'what is rendered; both: standard and rough, half of each; all: '
+                     'as many of each', (*WORLDS, BOTH, ALL))
     num_frames: int = key(NUM_FRAMES, 'frames per clip, even', (2 * TUBELET, 256))
     image_size: int = key(IMAGE_SIZE, f'pixels per side, a multiple of {PATCH}', (2 * PATCH, 2048))
     textures: int = key(200, 'painted textures', (30, 100_000))
@@ -121,8 +122,8 @@ class TrainConfig:
     @property
     def worlds(self) -> tuple[WorldConfig, ...]:
         """Worlds whose clips are rendered, equally many of each."""
-        named = WORLDS[:2] if self.world == BOTH else (self.world,)
-        return tuple(WorldConfig(name, training=name != 'standard') for name in named)
+        chosen = {BOTH: WORLDS[:2], ALL: WORLDS}.get(self.world, (self.world,))
+        return tuple(WorldConfig(name, training=name != 'standard') for name in chosen)
 
     @property
     def tubelets(self) -> int:

@@ -179,12 +179,12 @@ class Trainer:
         self.network.train()
         began, before = time.monotonic(), self.seconds
         since, clips, steps, sums = began, self.clips, 0, {}
-        first = True
+        starting = len(self.config.worlds)      # steps that compile and allocate, one for each
         while True:
             now = time.monotonic()
             spent, over, due = self.here.agree(
                 before + (now - began), late(), now - since >= self.config.progress_s)
-            if not first:
+            if not starting:
                 self.seconds = spent
             complete = self.progress >= self.config.ends_at
             if steps and (due or over or complete):
@@ -198,12 +198,13 @@ class Trainer:
             for name, value in self._advance(batch_of(self.step)).items():
                 sums[name] = sums.get(name, 0) + value.detach()
             steps += 1
-            if first:
-                # The first step compiles and allocates; its time is not training.
+            if starting:
+                # Its time is not training.
+                starting -= 1
                 if self.here.device.type == 'cuda':
                     torch.cuda.synchronize()
                 since = began = time.monotonic()
-                clips, first = self.clips, False
+                clips = self.clips
 
     def _advance(self, batch: Batch) -> dict[str, Tensor]:
         for optimizer in self._optimizers:
