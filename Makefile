@@ -63,8 +63,8 @@ ARRAYS := $(patsubst %,test/test_%.py,ring resize looming geometry assessor coll
           guard frozen detector golden intrinsics overlay sources fusion local_planner)
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
-RECORDINGS := walk_turning walk_office himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
-              cup.mp4 box.mp4 donkey_tub_bag drone_turn drone_approach_a drone_approach_b
+RECORDINGS := walk_turning walk_office kitti_street himax_2 himax_10 euroc_still::still \
+              motorway.mp4::negative cup.mp4 box.mp4 donkey_tub_bag drone_turn drone_approach_a drone_approach_b
 
 .PHONY: help env demo test test-all coverage fuzz lock audit sbom lint ament docs bench evaluate clean distclean
 

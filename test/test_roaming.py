@@ -96,7 +96,7 @@ def test_some_cameras_see_their_robot_and_some_have_dirt(sampled):
 
 def test_looking_round_has_the_rates_at_which_its_angles_change():
     draws = SceneRng(1, 200)
-    spec, ride = platforms.mount(draws, make_spec(draws, ROAMING), True, roaming=True)
+    spec, ride = platforms.mount(draws, make_spec(draws, ROAMING), ROAMING)
     none = Shake(*(torch.zeros(200, 3, 3) for _ in range(4)))
     step = 1e-3
     times = torch.tensor([-2 * step, -step, 0.0]).expand(200, -1)
@@ -108,7 +108,7 @@ def test_looking_round_has_the_rates_at_which_its_angles_change():
 
 def test_cameras_on_a_rail_do_not_shake():
     draws = SceneRng(1, 400)
-    spec, ride = platforms.mount(draws, make_spec(draws, ROAMING), True, roaming=True)
+    spec, ride = platforms.mount(draws, make_spec(draws, ROAMING), ROAMING)
     spec = replace(spec, speed=torch.full_like(spec.speed, 0.02))
     shaken = Shake(*(torch.ones(400, 2, 3) for _ in range(4)))
     moved = roaming.look_round(SceneRng(2, 400), spec, ride, torch.zeros(400, 2), shaken)

@@ -172,12 +172,7 @@ def read_calibration(path: Path, size: tuple[int, int]) -> base.Intrinsics | Non
     if len(p) != 12 or not all(map(math.isfinite, p)) or p[0] <= 0 or p[5] <= 0:
         raise SourceError(f"'{path}' does not start with a row of 12 numbers (a KITTI projection "
                           f'matrix with positive focal lengths), but with {text[:60]!r}')
-    found = p[0], p[5], p[2], p[6]
-    problem = base.pinhole_problem(found, size)
-    if problem:
-        raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
-                          'remove it')
-    return found
+    return _plausible(path, (p[0], p[5], p[2], p[6]), size)
 
 
 # -- scenes that stand still ----------------------------------------------------------------------
@@ -233,8 +228,8 @@ def read_scene(folder: Path, stamps_ns: np.ndarray) -> StillScene | None:
         at = tuple(np.argwhere(wrong)[0].tolist())
         raise SourceError(f"'{depth_at}': D has {depth[at]} at {at}, must be a distance in "
                           'metres; store 0 for unknown')
-    before = np.maximum(np.arange(count) - 1, 0)
-    after = np.minimum(before + 2 - (np.arange(count) == 0), count - 1)
+    at = np.arange(count)
+    before, after = np.maximum(at - 1, 0), np.minimum(at + 1, count - 1)
     step_s = (stamps_ns[after] - stamps_ns[before]) / 1e9
     moved = poses[after, :3, 3] - poses[before, :3, 3]
     cosine = (np.einsum('nij,nij->n', axes[before], axes[after]) - 1) / 2
@@ -252,7 +247,10 @@ def read_matrix(path: Path, size: tuple[int, int]) -> base.Intrinsics | None:
         raise SourceError(f"'{path}' has the shape {matrix.shape}, must be (3, 3), the camera "
                           'matrix; correct it, or remove it')
     (fx, _, cx), (_, fy, cy), _ = matrix.astype(float).tolist()
-    found = fx, fy, cx, cy
+    return _plausible(path, (fx, fy, cx, cy), size)
+
+
+def _plausible(path: Path, found: base.Intrinsics, size: tuple[int, int]) -> base.Intrinsics:
     if problem := base.pinhole_problem(found, size):
         raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
                           'remove it')

@@ -278,8 +278,8 @@ def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
     when, free = contact(point, level, -scenes.camera_position[:, -1, 1, None, None],
                          rotation[:, 2, None, None])
     when, free = (torch.where(is_sky, torch.inf, v) for v in (when, free))
-    shape, flow = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index)), (
-        torch.stack(flow, -1))
+    shape = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index))
+    flow = torch.stack(flow, -1)
     if part is not None:
         depth, flow = torch.where(part, PART_M, depth), torch.where(part[..., None], 0, flow)
     return {

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.scene import ALWAYS, SceneRng, Shake, Steady
-from vjepa_ros.lab.world.scenes.scene_spec import Encounter, INTERVAL_S, OUTCOME, PLACES, SceneSpec
+from vjepa_ros.lab.world.scenes.scene_spec import (
+    Encounter,
+    INTERVAL_S,
+    OUTCOME,
+    PLACES,
+    SceneSpec,
+    WorldConfig,
+)
 
 Range = tuple[float, float]
 Axes = tuple[float, float, float]      # of yaw, pitch, roll
@@ -130,10 +137,9 @@ class Ride:
         return (rate * self.settled_s)[:, None] * since, rate[:, None] * (1 - since.square())
 
 
-def mount(draws: SceneRng, spec: SceneSpec, training: bool,
-          roaming: bool = False) -> tuple[SceneSpec, Ride]:
+def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneSpec, Ride]:
     """Mount cameras on platforms, and change what is to happen as the platforms allow."""
-    platform = draws.pick((_ROAMING if roaming else _SHARES)[spec.place])
+    platform = draws.pick((_ROAMING if config.roaming else _SHARES)[spec.place])
     own, flies = platform > 0, _FLIES[platform]
     spec, period = _timed(draws, spec, own)
     spec, bend = _seen_wide(draws, spec, own)
@@ -158,7 +164,7 @@ def mount(draws: SceneRng, spec: SceneSpec, training: bool,
     most = torch.minimum(_TURN[platform], (1 - _OVERLAP) * spec.hfov / spec.interval_s)
     part = torch.where(rotates, draws.uniform(0.15, 1), draws.unit().square())
     rate = draws.sign() * most * part
-    turning = TURNING_IN_TRAINING if training else CHANGING_SHARE
+    turning = TURNING_IN_TRAINING if config.training else CHANGING_SHARE
     rate = torch.where(rotates | draws.chance(turning), rate, 0)
     grip = _GRIP / speed.abs().clamp(min=0.5)
     turn = torch.where(free, torch.maximum(torch.minimum(rate, grip), -grip), spec.turn)
@@ -168,7 +174,7 @@ def mount(draws: SceneRng, spec: SceneSpec, training: bool,
     climb = torch.where(climbs, draws.sign() * draws.uniform(0.1, 1) * _CLIMB[platform], 0)
     settled = torch.where(own & draws.chance(0.5), draws.log(0.3, 3), 1e3)
     stands, steady = torch.zeros_like(speed), ALWAYS
-    if training:
+    if config.training:
         stopped = own & spec.happens('stopped') & (motion == USUAL)
         stands = torch.where(stopped & draws.chance(STANDS_SHARE), draws.uniform(0, STANDS_S), 0)
         sets_in = own & ~stopped & draws.chance(SETS_IN_SHARE)

@@ -113,15 +113,14 @@ class SceneSampler:
         return Sample(scenes, times, spec.hold)
 
     def _planned(self, draws: SceneRng) -> tuple[Encounter, Ride | None]:
-        training, roams = self.config.training, self.config.roaming
-        spec = make_spec(draws, self.config)
-        if not self.config.rough:
-            return solve(draws, spec, training), None
-        spec, ride = platforms.mount(draws, spec, training, roams)
-        if roams:
+        config = self.config
+        spec = make_spec(draws, config)
+        if not config.rough:
+            return solve(draws, spec, config), None
+        spec, ride = platforms.mount(draws, spec, config)
+        if config.roaming:
             spec = roaming.roam(draws, spec, ride)
-        encounter = solve(draws, spec, training, roams)
-        return platforms.driven(draws, encounter, ride, training), ride
+        return platforms.driven(draws, solve(draws, spec, config), ride, config.training), ride
 
     def _times(self, draws: SceneRng, encounter: Encounter, ride: Ride | None) -> Tensor:
         spec = encounter.spec

@@ -307,8 +307,7 @@ def _yaw(draws: SceneRng, spec: SceneSpec, at: Tensor, velocity: Tensor,
     return torch.where(walker, torch.atan2(-ways[..., 1], ways[..., 0]), yaw)
 
 
-def solve(draws: SceneRng, spec: SceneSpec, training: bool = False,
-          roaming: bool = False) -> Encounter:
+def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
     """Positions, velocities and times for the planned outcomes."""
     b = draws.count
     held = is_any(spec.kind, KIND, HELD)
@@ -330,12 +329,12 @@ def solve(draws: SceneRng, spec: SceneSpec, training: bool = False,
 
     bearing, closing = _closing(draws, spec)
     tau = torch.where(draws.chance(0.25), draws.uniform(0.08, 0.9), draws.uniform(0.2, 3.1))
-    share, span = (_FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING) if training else (
+    share, span = (_FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING) if config.training else (
         _FAR_SHARE, _FAR_S)
     tau = torch.where(draws.chance(share), draws.log(*span), tau)
     meets = spec.happens('drive_into', 'hit_by', 'emerge', 'pass_static', 'pass_moving')
     near = torch.where(held, 0.08, 0.15 + 0.1 * width)
-    if roaming:      # the speed is as drawn, and the time what it takes
+    if config.roaming:      # the speed is as drawn, and the time what it takes
         tau = torch.maximum(torch.minimum(tau, far / closing), near / closing)
     gap = closing * tau
     scale = torch.minimum(torch.maximum(gap, near), torch.maximum(far, 2 * near)) / gap
