@@ -59,8 +59,8 @@ NODES := -n 3 --dist loadfile --no-loadscope-reorder --reruns 1
 # Ubuntu 24.04 brings NumPy 1.26. These tests, of what a robot runs on arrays, run with it, too; the
 # rest of its environment is that of .venv.
 NUMPY1 := .venv-numpy1
-ARRAYS := $(patsubst %,test/test_%.py,ring resize looming geometry assessor collision obstacles encodings \
-          guard frozen detector golden intrinsics overlay sources fusion local_planner)
+ARRAYS := $(patsubst %,test/test_%.py,ring resize assessor collision obstacles encodings \
+          guard frozen detector golden intrinsics overlay sources judgement local_planner)
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
 RECORDINGS := walk_turning walk_office kitti_street himax_2 himax_10 euroc_still::still \

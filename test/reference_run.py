@@ -78,7 +78,7 @@ def row_of(result: Any) -> dict[str, Any]:
     row = {field.name: plain(getattr(seen, field.name)) for field in dataclasses.fields(seen)
            if field.name not in ('latency_ms', 'timings')}
     return row | {
-        'method': result.method, 'heads_problem': result.heads_problem,
+        'heads_problem': result.heads_problem,
         'motion_map': plain(result.motion_map), 'looming_map': plain(result.looming_map),
         'moving_map': None if learned is None else plain(learned.moving),
         'embedding': None if result.features is None else plain(

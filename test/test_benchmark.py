@@ -41,8 +41,8 @@ def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, monkeypat
     out, trace, streams = tmp_path / 'run.json', tmp_path / 'trace.json', cameras == 2
     words = [*WORDS, '--device', 'cpu', '--cameras', str(cameras), '--baseline', 'floor',
              '--json', str(out), '--profile', str(trace)]
-    if streams:
-        words += ['--weights', save_causal_bundle(tmp_path / 'causal.safetensors')]
+    words += (['--weights', save_causal_bundle(tmp_path / 'causal.safetensors')] if streams else
+              ['--num-frames', '6'])
     assert cli.main(words) == 0
     text = out.read_text()
     run = json.loads(text)
@@ -54,8 +54,8 @@ def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, monkeypat
     assert run['end_to_end_ms']['median'] > run['beyond_encode_ms']['median']
     floor = run['baselines']['floor']
     assert run['ratios']['floor'] == pytest.approx(encode / floor['median'], rel=0.01)
-    assert {'cameras': cameras, 'geometry': 'host', 'device': 'cpu',
-            'tokens': 8}.items() <= run['configuration'].items()
+    assert {'cameras': cameras, 'frames_on': 'host', 'device': 'cpu',
+            'tokens': 8 if streams else 12}.items() <= run['configuration'].items()
     assert run['memory_bytes']['process_peak'] > run['memory_bytes']['engine'] > 1e6
     assert 0 < run['start']['load_s'] < run['start']['ready_s']
     assert os.uname().nodename not in text and str(tmp_path) not in text

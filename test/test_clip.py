@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import math
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -15,16 +14,16 @@ from warp_on_host import COMPILER, compiled
 
 from vjepa_ros.clip import ring as ring_module
 from vjepa_ros.clip.device_resize import (
-    DeviceGrey,
     DeviceView,
     KernelMeans,
     PlainMeans,
     kernel_source,
     trial,
 )
-from vjepa_ros.clip.resize import LETTERBOX_RGB, MODES, PatchCells, View
+from vjepa_ros.clip.resize import LETTERBOX_RGB, MODES, View
 from vjepa_ros.clip.ring import Frame, FrameRing, Push
 from vjepa_ros.model.encoder import Normalise
+from vjepa_ros.model.variants import BACK_S, NUM_FRAMES
 
 NS = 1_000_000_000
 
@@ -49,15 +48,27 @@ def numbers(ring: FrameRing) -> list[int]:
     return [shown.rgb[0, 0, 0] for shown in ring.sample().frames]
 
 
-@pytest.mark.parametrize('rate', [1.1, 2.0, 6.5, 30.0])
-def test_a_stream_has_a_frame_of_its_own_for_each_tubelet_at_any_rate(rate):
-    ring = FrameRing(8, clip_fps=4.0)
+@pytest.mark.parametrize('rate', [1.1, 2.0, 5.0, 6.5, 12.0, 30.0, 60.0])
+def test_a_stream_has_short_steps_and_long_spacings_at_any_rate(rate):
+    ring = FrameRing(NUM_FRAMES, clip_fps=4.0, stream=True)
     feed(ring, rate, 100)
-    keys = [shown.key for shown in ring.sample_stream(()).frames]
-    newest, before = keys[1::2], keys[::2]
-    assert len({*newest}) == 4 and all(a < b for a, b in zip(before, newest, strict=True))
-    if rate < 3:
-        assert max(keys) - min(keys) == 4      # each with the frame before it
+    sample = ring.sample_stream(())
+    before, ends = (np.array(sample.stamps_ns).reshape(-1, 2) - ns(100 + 99 / rate)).T / NS
+    assert ends - before == pytest.approx(max(1, round(rate / 15)) / rate)
+    # The nearest frames, but no tubelet twice.
+    wanted = [max(back, number / rate) for number, back in enumerate((0.0, *BACK_S))]
+    assert -ends[::-1] == pytest.approx(wanted, abs=0.501 / rate)
+    assert len({*ends}) == len(wanted) and sample.slow == (rate < 5)
+
+
+@pytest.mark.parametrize(('remembered', 'chosen'), [((4, 5, 9), 5), ((4, 8), 6)])
+def test_a_stream_goes_on_from_tubelets_that_it_remembers_near_the_times_it_wants(
+        remembered, chosen):
+    ring = FrameRing(NUM_FRAMES, clip_fps=4.0, stream=True)
+    feed(ring, 30.0, 100)
+    newest = ring.newest_key
+    keys = [shown.key for shown in ring.sample_stream({newest - n for n in remembered}).frames]
+    assert [newest - key for key in keys[1::2]] == [chosen, 0]
 
 
 @pytest.mark.parametrize(('camera', 'stride'), [(30.0, 3), (10.0, 1)])
@@ -235,19 +246,6 @@ def test_scaled_intrinsics_project_a_ray_into_its_patch(mode):
 
 
 @any_mode
-@pytest.mark.parametrize('size', [(640, 480), (1226, 370)])
-def test_cell_values_reach_the_patches_that_show_them(mode, size):
-    view = View(mode, size, 192)
-    grey = (size[0] // 2, size[1] // 2)  # the cells live in an image of half the size
-    xs, ys = (np.arange(5, n, 10) - 0.5 for n in grey)
-    result = PatchCells(xs, ys, grey, view).of(np.tile(xs.astype(np.float32), (len(ys), 1)))
-    boxes, valid = view.patch_boxes, view.patch_valid
-    middle = (boxes[..., 0] + boxes[..., 2]) / 4 - 0.5
-    assert np.isnan(result[valid == 0]).all() and np.isfinite(result[valid > 0]).all()
-    assert np.abs(result - middle)[valid > 0].max() <= 5.5
-    assert result.dtype == np.float32 and result.shape == view.grid
-
-
 def differs(got: torch.Tensor, expected: np.ndarray) -> float:
     """Part of the bytes that differ; fails when one differs by more than a step."""
     difference = np.abs(got.numpy().astype(int) - expected)
@@ -265,24 +263,14 @@ def test_the_input_resized_on_a_device_is_that_of_the_host(mode, size):
     assert differs(out, view.apply(image)) <= (0.0 if mode in ('hf', 'meta') else RARE)
 
 
-@pytest.mark.parametrize(('size', 'small'), [((1226, 370), (606, 183)), ((320, 240), (320, 240)),
-                                             ((640, 480), (320, 240))])
-def test_the_grey_image_of_a_device_is_that_of_the_host(size, small):
-    image = picture(size)
-    expected = image if size == small else cv2.resize(image, small, interpolation=cv2.INTER_AREA)
-    out = torch.empty(small[::-1], dtype=torch.uint8)
-    DeviceGrey(size, small, CPU).apply(torch.from_numpy(image), out)
-    assert differs(out, cv2.cvtColor(expected, cv2.COLOR_RGB2GRAY)) <= RARE
-
-
 @pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
 def test_kernels_resize_to_the_bytes_of_the_other_path_or_are_not_used(tmp_path):
     source, size, small = kernel_source(), (331, 277), (200, 111)
     kernels = KernelMeans({name: compiled(source, name, tmp_path) for name in ('halve', 'area')})
     plain = trial(PlainMeans(), CPU)
     assert torch.equal(trial(kernels, CPU), plain)
-    image, grey = torch.from_numpy(picture(size)), torch.empty(small[::-1], dtype=torch.uint8)
-    DeviceGrey(size, small, CPU).apply(image, grey)
-    assert torch.equal(kernels.area(size, small, CPU, grey=True)(image), grey)
+    image = torch.from_numpy(picture(size))
+    assert torch.equal(kernels.area(size, small, CPU)(image),
+                       PlainMeans().area(size, small, CPU)(image))
     wrong = KernelMeans({**kernels.made, 'area': lambda *given: given[2][1].zero_()})
     assert not torch.equal(trial(wrong, CPU), plain)

@@ -11,13 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from fake_cuda import Stream, install
-from looming_films import FOCAL, Wall, film
-from sessions import CPU, clips_of, session
+from fake_cuda import install
+from sessions import clips_of, session
 
-from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
 from vjepa_ros.runtime.runner import DeviceClip
@@ -200,24 +197,3 @@ def test_clips_of_the_device_mix_with_those_of_the_host(engine):
         plain = session().run([store[rows] if clip is there else clip for clip in clips])
         assert agree(engine.run(clips), plain) and agree(session().run(clips), plain)
     assert len(marks) == 4      # each clip of the device tells when its frames may go
-
-
-def captured_queue():
-    """A queue that captures, though its tensors are on the CPU."""
-    queue = DeviceStream(CPU)
-    queue.stream = Stream()
-    return queue
-
-
-def test_captured_looming_is_that_of_single_steps(fake):
-    captured, plain = DeviceLooming(captured_queue()), DeviceLooming(DeviceStream(CPU))
-    films = [film([Wall((0, 0, 2))], velocity=(0, 0, 1), dt=1 / 15)[0],
-             film([Wall((0, 0, 3))], turn=(0, 1.0, 0), dt=0.25, count=2)[0]]
-    for history in films:
-        expected = plain.estimate(history, FOCAL)
-        found = captured.estimate(history, FOCAL, None)
-        assert 'graph' in captured.how
-        for name in ('rate', 'confidence', 'sigma', 'flow', 'rotation'):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
-        assert found.dt_s == expected.dt_s
-    assert fake.captures == 2

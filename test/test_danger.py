@@ -12,21 +12,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fields import still
 
 from vjepa_ros.perception import danger
 from vjepa_ros.perception.assessment import LevelFilter, SETTLE_RESULTS
-from vjepa_ros.perception.collision import UNKNOWN
-from vjepa_ros.perception.danger import Contact, contact_within, level_times, wanted_level
-from vjepa_ros.perception.fusion import Judgement
+from vjepa_ros.perception.danger import contact_within, level_times, wanted_level
+from vjepa_ros.perception.judgement import Judgement
 from vjepa_ros.perception.learned import Distribution
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
+from vjepa_ros.perception.types import Assessment, Level, Quality
 
 NAN = math.nan
 EDGES = np.geomspace(0.05, 30.0, 30)
 SUDDEN = Settings(smoothing=0.0, level_hold=0.0, hysteresis=0.0)
-GEOMETRIC = Judgement('geometric', None, UNKNOWN)
 
 
 def situations(seed: int) -> list[Random]:
@@ -53,13 +50,6 @@ def heads_of(random: Random) -> SimpleNamespace:
                            saw=sees or random.random() < 0.5)
 
 
-def threat_of(random: Random) -> Threat:
-    if random.random() < 0.15:
-        return UNKNOWN
-    return replace(UNKNOWN, course_rate=max(0.0, rate_of(random)),
-                   observed_fraction=random.uniform(0.0, 1.0))
-
-
 @pytest.mark.parametrize(('age_s', 'current'), [
     (0.99, True), (1.01, False), (-0.09, True), (-0.11, False), (NAN, False), (-math.inf, False)])
 def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age(age_s, current):
@@ -70,18 +60,17 @@ def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact(
     alarms = 0
     for random in situations(14):
         heads, settings = heads_of(random), settings_of(random)
-        threats = [threat_of(random) for _ in range(3)]
-        seen = np.nanmax([-math.inf, *(threat.course_rate for threat in threats)])
-        believed = danger.believed_rate(threats, heads, threats[1], settings)
-        assert math.isnan(believed) == (seen < 0)
+        seen = random.choice((NAN, *(max(0.0, rate_of(random)) for _ in range(6))))
+        believed = danger.believed_rate(seen, heads, settings)
+        assert math.isnan(believed) == math.isnan(seen)
         assert not believed > seen
         if seen * settings.caution_ttc > 1:
             assert believed * settings.caution_ttc > 1
         if believed > 0 and danger.is_alarm(1.0 / believed, settings):
             alarms += 1
             # Where nobody can say, the alarm stands.
-            assert not contact_within(1.0 / believed, heads, threats[1]) < danger.BELIEVED
-    assert alarms > 20
+            assert not contact_within(1.0 / believed, heads) < danger.BELIEVED
+    assert alarms > 10
 
 
 # -- one story ------------------------------------------------------------------------------------
@@ -121,13 +110,13 @@ def raw(rate: float, stamp_s: float, **more) -> Assessment:
 def smoothing(settings: Settings) -> Callable[..., Assessment]:
     """A level filter at 10 Hz, which takes a rate, what is judged, and fields of the result."""
     level_filter, stamps = LevelFilter(), iter(100 + 0.1 * np.arange(1000))
-    return lambda rate, found=GEOMETRIC, **more: level_filter.smooth(
-        raw(rate, next(stamps), **more), found, settings)
+    return lambda rate, **more: level_filter.smooth(
+        raw(rate, next(stamps), **more), told_of(rate), settings)
 
 
-def turning(yaw: float, gyroscope: str | None):
-    """A looming field of a camera that yaws [rad/s]."""
-    return replace(still(), rotation=np.array((0.0, yaw, 0.0)), gyroscope=gyroscope)
+def told_of(rate: float) -> Judgement:
+    """A judgement that believes a looming rate."""
+    return Judgement(probability=NAN if math.isnan(rate) else float(rate >= 0.5), believed=rate)
 
 
 def test_level_time_and_probability_tell_one_story_whatever_was_seen():
@@ -140,13 +129,12 @@ def test_level_time_and_probability_tell_one_story_whatever_was_seen():
         for _ in range(30):
             stamp += random.uniform(0.02, 0.5)
             rate = random.choice((NAN, *(rate_of(random) for _ in range(9))))
-            believed = random.choice((None, rate, rate - random.random()))
-            p = random.choice((None, NAN, random.random(), random.random()))
-            turn = random.choice((None, turning(1.0, random.choice(('', None)))))
+            believed = random.choice((rate, rate - random.random()))
+            p = random.choice((NAN, random.random(), random.random()))
             flags = random.choice((Quality(0),) * 9 + (Quality.STALE,))
             told = level_filter.smooth(
                 raw(rate, stamp, bearing=random.choice((NAN, 0.1)), flags=flags),
-                Judgement('fused', turn, UNKNOWN, p, False, believed), settings)
+                Judgement(probability=p, believed=believed), settings)
             assert contradiction(told, settings) == ''
             seen.add(told.level)
     assert seen == set(Level)
@@ -154,42 +142,12 @@ def test_level_time_and_probability_tell_one_story_whatever_was_seen():
 
 # -- the filter -----------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(('yaw', 'gyroscope', 'times', 'levels'), [
-    (1.0, None, (9.0, 1.0, 9.0), 'CLEAR CLEAR CLEAR'),      # a spike
-    (-1.0, 'image', (9.0, 1.0, 1.0), 'CLEAR CLEAR DANGER'),
-    (1.0, None, (9.0, 3.0, 1.0), 'CLEAR CLEAR CAUTION'),
-    (1.0, None, (1.0,), 'DANGER'),                          # nothing was known before
-    (1.0, None, (9.0, NAN, 1.0), 'CLEAR UNKNOWN DANGER'),
-    (1.0, '', (9.0, 1.0), 'CLEAR DANGER'),                  # the gyroscope tells the rotation
-    (0.3, None, (9.0, 1.0), 'CLEAR DANGER')])
-def test_a_level_needs_two_results_where_the_picture_turns_far(yaw, gyroscope, times, levels):
-    show = smoothing(SUDDEN)
-    told = [show(1 / time, Judgement('fused', turning(yaw, gyroscope), UNKNOWN, 0.9 / time, False,
-                                     1 / time)) for time in times]
-    assert ' '.join(a.level.name for a in told) == levels
-    assert {contradiction(a, SUDDEN) for a in told} == {''}
-
-
-@pytest.mark.parametrize(('heads', 'pause_s', 'shown'), [
-    (None, 0.1, [0.01, 0.9, 0.9]),
-    (Contact(0.01, 0.01, 0.1), 0.1, [0.01, 0.01, 0.9]),      # geometry alone sees it
-    (Contact(0.4, 0.3, 0.7), 0.1, [0.01, 0.4, 0.9]),         # heads see a part of it
-    (Contact(0.01, 0.01, 0.1), 60.0, [0.01, 0.9, 0.9])])     # before a pause: confirms nothing
-def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads, pause_s, shown):
-    level_filter, rates = LevelFilter(), []
-    for number, rate in enumerate((0.01, 0.9, 0.9)):
-        found = Judgement('fused', None, UNKNOWN, rate, believed=rate, by_heads=heads)
-        rates.append(level_filter.smooth(raw(rate, 100 + number * pause_s), found,
-                                         SUDDEN).looming_rate)
-    assert rates == pytest.approx(shown)
-
-
 @pytest.mark.parametrize('count', [4, 100])
 def test_smoothing_follows_time_and_not_the_number_of_results(count):
     level_filter, settings = LevelFilter(), Settings(smoothing=0.1)
 
     def score(value: float, stamp_s: float) -> float:
-        return level_filter.smooth(raw(0.0, stamp_s, motion_score=value), GEOMETRIC,
+        return level_filter.smooth(raw(0.0, stamp_s, motion_score=value), told_of(0.0),
                                    settings).motion_score
 
     assert score(0.2, 1) == 0.2
@@ -224,10 +182,10 @@ def test_danger_is_shown_at_once_held_and_left_by_hysteresis(settings, times, le
 
 def test_a_reset_forgets_level_smoothing_and_warm_up():
     level_filter = LevelFilter()
-    flagged = [Quality.WARMING_UP in level_filter.smooth(raw(1.0, 1 + n), GEOMETRIC,
+    flagged = [Quality.WARMING_UP in level_filter.smooth(raw(1.0, 1 + n), told_of(1.0),
                                                          Settings()).flags for n in range(5)]
     assert flagged == [True] * SETTLE_RESULTS + [False] * (5 - SETTLE_RESULTS)
     level_filter.reset()
-    told = level_filter.smooth(raw(1 / 9, 6.0), GEOMETRIC, Settings())
+    told = level_filter.smooth(raw(1 / 9, 6.0), told_of(1 / 9), Settings())
     assert told.level is Level.CLEAR and told.looming_rate == pytest.approx(1 / 9)
     assert Quality.WARMING_UP in told.flags

@@ -44,7 +44,7 @@ def test_nothing_is_said_before_the_frames_cover_a_clip(detector):
     assert detector.analyze_spatial_features(features) is None
     assert show(detector, [PICTURE] * 3) is None
     seen = show(detector, [PICTURE], start=1.3)
-    assert seen.stamp_ns == round(1.3e9) and seen.untrained and seen.level is Level.CLEAR
+    assert seen.stamp_ns == round(1.3e9) and seen.untrained and seen.level is Level.UNKNOWN
     assert Quality.ASSUMED_INTRINSICS in seen.flags
     assert seen.motion_score < 0.05
 
@@ -61,18 +61,6 @@ def test_features_and_their_motion_map_fit_together(detector):
     np.testing.assert_allclose(layers[1], features.mean((1, 2)), atol=1e-5)
 
 
-def test_a_gyroscope_is_used_where_it_covers_the_frames(detector):
-    with pytest.raises(ValueError, match='set_gyroscope'):
-        detector.add_imu((0, 0, 0), 1.0)
-    detector.set_gyroscope((0.5, -0.5, 0.5, 0.5), offset=0.2)
-    for number in range(100):
-        detector.add_imu((0, 0, 0), 0.5 + number / 100)
-    assert not show(detector, [PICTURE] * 6).flags & Quality.GYROSCOPE_UNUSED
-    assert detector.result().gyroscope == ''
-    assert show(detector, [PICTURE] * 4, start=2.0).flags & Quality.GYROSCOPE_UNUSED
-    assert 'older than the image' in detector.result().gyroscope
-
-
 @pytest.mark.parametrize('frame', [
     np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)])
 def test_what_is_no_image_is_refused_with_its_shape(detector, frame):
@@ -83,11 +71,8 @@ def test_what_is_no_image_is_refused_with_its_shape(detector, frame):
 @pytest.mark.parametrize('stamp', [
     1_795_000_000_000_000_000, 10 ** 400, math.nan, -0.1, '1.0', True, np.float32(1_795_000_000)])
 def test_a_stamp_that_is_no_time_in_seconds_is_refused(detector, stamp):
-    detector.set_gyroscope()
     with pytest.raises(ValueError, match=r'stamp is .*seconds'):
         detector.add_frame(PICTURE, stamp)
-    with pytest.raises(ValueError, match=r'stamp is .*seconds'):
-        detector.add_imu((0.0, 0.0, 0.0), stamp)
     assert not len(detector.track.ring)
 
 

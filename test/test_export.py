@@ -16,7 +16,7 @@ from vjepa_ros import cli
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import TAPS, Variant
+from vjepa_ros.model.variants import BACK_S, MOST_WINDOW, TAPS, Variant
 from vjepa_ros.runtime import onnx
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -49,14 +49,16 @@ def test_onnxruntime_computes_the_same_from_the_file(tmp_path, runtime):
         assert onnx.deviation(got, exact.numpy()) < onnx.TOLERANCE
 
 
-W = 3
+W = MOST_WINDOW
 
 
 @pytest.mark.usefixtures('runtime')
-def test_the_loop_of_the_manual_gives_what_the_whole_stream_gives(tmp_path, monkeypatch):
+@pytest.mark.parametrize('matching', [False, True])
+def test_the_loop_of_the_manual_gives_what_the_whole_stream_gives(tmp_path, monkeypatch,
+                                                                  matching):
     # Few blocks: those of a network that exists take ten seconds more to export.
     monkeypatch.setitem(TAPS, 4, (0, 1, 2, 3))
-    causal = Encoder(Variant('test', 48, 4, 2, 96), '2.1', W)
+    causal = Encoder(Variant('test', 48, 4, 2, 96), '2.1', W, matching)
     graph = onnx.StreamGraph(fill(causal), fill(Heads(48, 64)), CALIBRATION)
     file = tmp_path / 'step.onnx'
     onnx.export(graph, file, 2 * W, 32)
@@ -64,14 +66,15 @@ def test_the_loop_of_the_manual_gives_what_the_whole_stream_gives(tmp_path, monk
     loop, names = re.findall(r'```python\n(.*?)```', page, re.DOTALL)[0], {}
     exec(loop.replace('step.onnx', str(file)), names)
     random = np.random.default_rng(0)
-    stamps = 1e6 + 0.25 * (np.arange(16) + random.uniform(-0.1, 0.1, 16))
+    ends = 1e6 + BACK_S[0] * np.arange(8) + random.uniform(-0.01, 0.01, 8)
+    stamps = np.stack((ends - random.uniform(0.06, 0.075, 8), ends), 1).flatten()
     pictures = random.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
     found = [names['step'](stamp, picture)
              for stamp, picture in zip(stamps, pictures, strict=True)]
-    # A frame at each interval: those of odd number end the tubelets of one clip.
+    # Frames of odd number end the tubelets of one clip.
     assert [one is not None for one in found[1::2]] == [False] * (W - 1) + [True] * (9 - W)
     with torch.inference_mode():
-        times = graph.encoder.times(torch.from_numpy(stamps / 0.25)[None])
+        times = graph.encoder.times(torch.from_numpy(stamps)[None])
         whole = graph.encoder(graph._clip(torch.from_numpy(pictures)[None]), times=times)
         for at in range(2 * W - 1, 16, 2):
             seen = whole[:, :at // 2 + 1]

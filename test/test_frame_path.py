@@ -45,17 +45,17 @@ from vjepa_ros.ros.perception_node.node import VjepaNode
 pytestmark = pytest.mark.ros
 # docs/architecture.md has the figures of today.
 # A busy computer adds up to 20 calls: whoever waits for another thread looks again.
-MODULES, CALLS = 35, 430
+MODULES, CALLS = 29, 320
 PACKAGE = str(Path(vjepa_ros.__file__).parent)
 NS = 1_000_000_000
 PERIOD_NS = NS // 10     # of the camera
 FULL_FRAMES, WARM_FRAMES = 19, 25    # when the clip is full, and all that is made once is made
 TIMERS = ('_on_watch', '_on_report')
-# The whole way of a frame, with heads and geometry.
+# The whole way of a frame, with heads.
 WAY = {f'vjepa_ros.{name}' for name in (
     'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring',
-    'runtime.forward.cpu', 'looming.estimator', 'perception.fusion', 'perception.assessment',
-    'perception.danger', 'ros.perception_node.outputs')}
+    'runtime.forward.cpu', 'perception.judgement', 'perception.assessment', 'perception.danger',
+    'ros.perception_node.outputs')}
 
 
 def _count(seen: list[str], frame: FrameType, event: str) -> None:
@@ -157,7 +157,7 @@ def test_a_frame_takes_few_calls_through_few_modules():
     calls, assessment = frame_path()
     assert len(calls) <= MODULES, calls
     assert calls.total() <= CALLS, calls
-    # The whole way was taken, with heads and geometry.
+    # The whole way was taken, with heads.
     assert assessment.level is not Level.UNKNOWN
     assert Quality.HEADS_OUT_OF_RANGE not in assessment.flags
 

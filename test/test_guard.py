@@ -261,7 +261,7 @@ def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word)
 def test_a_danger_stops_also_under_a_fault_that_only_slows():
     w = driving()
     for change, speed in (({}, 0.1), (DANGER, 0.0), ({}, 0.1)):
-        w.change = {'flags': Quality.GEOMETRY_FAILED, **change}
+        w.change = {'flags': Quality.LOW_TEXTURE, **change}
         assert w.run(3.0).motion.vx == pytest.approx(speed)
 
 

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 import rclpy
+from bundles import save_constant_bundle
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
 from guard_rig import CLEAR, Every, GUARD, Late, NS, QUICK, Rig, active, guarding, twist_of
@@ -30,7 +32,6 @@ from scenes import texture
 from sensor_msgs.msg import LaserScan, Range
 from std_srvs.srv import SetBool
 
-from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.collision_guard.inputs import axis_yaw, range_distance, scan_distance
@@ -266,9 +267,12 @@ def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
 # -- camera, vjepa_node and guard together: every way to lose sight stops ------------------------
 
 SIZE = (160, 120)
-# The small model runs untrained; the time to contact is geometric and holds.
-STOP_ON = [name for name in GuardSettings.stop_on if name != 'untrained']
-PERCEPTION = {**SMALL, 'autostart': True, 'max_rate': 15.0}
+
+@pytest.fixture(scope='module')
+def perception(tmp_path_factory) -> dict[str, Any]:
+    """Parameters of a node whose heads see that nothing comes where they see anything."""
+    weights = save_constant_bundle(tmp_path_factory.mktemp('weights') / 'tiny.safetensors')
+    return {**SMALL, 'weights': weights, 'autostart': True, 'max_rate': 15.0}
 
 
 class Scene:
@@ -293,11 +297,11 @@ class Scene:
 
 
 @pytest.fixture(scope='module')
-def both() -> Iterator[tuple[Rig, Scene]]:
+def both(perception) -> Iterator[tuple[Rig, Scene]]:
     with ExitStack() as stack:
         ros = stack.enter_context(ros_session())
-        stack.enter_context(ros.compose(NODE, PERCEPTION))
-        rig = stack.enter_context(guarding(ros, stop_on=STOP_ON))
+        stack.enter_context(ros.compose(NODE, perception))
+        rig = stack.enter_context(guarding(ros))
         stack.enter_context(Every(0.05, rig.command))
         scene = Scene(ros)
         stack.callback(scene.unplug)
@@ -338,13 +342,13 @@ def test_an_unplugged_camera_stops_the_robot_and_one_that_is_back_lets_it_go(bot
 
 @pytest.mark.any_distro
 @pytest.mark.slow
-def test_a_perception_process_that_is_killed_stops_the_robot_and_a_new_one_lets_it_go():
-    with ros_session() as ros, guarding(ros, stop_on=STOP_ON) as rig, Every(0.05, rig.command):
+def test_a_perception_process_that_is_killed_stops_the_robot_and_a_new_one_lets_it_go(perception):
+    with ros_session() as ros, guarding(ros) as rig, Every(0.05, rig.command):
         scene = Scene(ros)
-        with ros.spawn(NODE, PERCEPTION) as perception:
+        with ros.spawn(NODE, perception) as process:
             rig.wait_for_speed(1.0)
-            stops_in_time(rig, lambda: perception.send(signal.SIGKILL))
-        with ros.spawn(NODE, PERCEPTION):
+            stops_in_time(rig, lambda: process.send(signal.SIGKILL))
+        with ros.spawn(NODE, perception):
             rig.wait_for_state('warming_up')
             rig.wait_for_speed(1.0)
         scene.unplug()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,15 +16,16 @@ from scenes import texture
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame, FrameRing, Sample
-from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.perception.learned import HeadsSaid, Rhythm, evened, learned_fields, range_problem
+from vjepa_ros.perception.structure import Shown, Structure, coarse
 from vjepa_ros.runtime.prediction import HeadArrays
 
 NS = 1_000_000_000
 SIZE = (160, 120)
 META = BundleMeta('tiny', '2.0', 8, 192, 'squash', (1 / 30, 0.5),
                   {'half_width': 0.3, 'height': 0.5})
+CAUSAL = BundleMeta.from_json(replace(META, version='2.1', window=4).to_json())
 RUNNING = (8, 192, 'squash')
 
 
@@ -33,7 +35,8 @@ def clip(times_s) -> Sample:
     distinct = sorted(set(stamps))
     span = (stamps[-1] - stamps[0]) / NS
     return Sample(tuple(distinct.index(s) for s in stamps), stamps, stamps[-1], 'cam', SIZE, span,
-                  (len(distinct) - 1) / span if span else math.nan, len(distinct))
+                  (len(distinct) - 1) / span if span else math.nan, len(distinct),
+                  len(distinct) < len(stamps))
 
 
 def even(interval_s: float, hold: int = 1) -> Sample:
@@ -91,9 +94,16 @@ def test_heads_that_are_told_the_true_times_hold_for_uneven_clips():
     sample = clip([0, 0, 0, .4, .4, .5, .5, .9])        # frames were lost, and shown again
     assert Rhythm.of(sample.stamps_ns).spacing_s == pytest.approx((0.1, 0.4))
     assert 'uneven' in range_problem(META, *RUNNING, sample)
-    causal = BundleMeta.from_json(replace(META, version='2.1', window=4).to_json())
-    assert range_problem(causal, *RUNNING, sample) == ''
-    assert 'num_frames is 16' in range_problem(causal, 16, 192, 'squash', sample)
+    assert range_problem(CAUSAL, *RUNNING, sample) == ''
+    assert 'num_frames is 16' in range_problem(CAUSAL, 16, 192, 'squash', sample)
+
+
+@pytest.mark.parametrize(('step_s', 'remedy'), [(0.034, None), (0.49, None), (
+    0.6, '0.600 s.*0.033 to 0.500 s; raise the rate of the camera to 2 Hz'), (
+    0.02, '0.020 s.*0.033 to 0.500 s; let the driver of the camera stamp')])
+def test_heads_of_a_stream_refuse_a_step_that_they_were_not_trained_on(step_s, remedy):
+    problem = range_problem(CAUSAL, *RUNNING, clip([0, .1, .2, .3, .4, .5, .6, .6 + step_s]))
+    assert re.search(remedy, problem) if remedy else not problem
 
 
 def test_a_covered_lens_is_unknown_however_light_falls_through():
@@ -131,18 +141,18 @@ def test_what_surely_comes_nearer_is_known_when_nothing_of_it_can_be_made_out_an
     assert (field(rate, sigma, clip).confidence == 0).all()
 
 
-def test_learned_alone_gives_what_the_heads_say(tmp_path):
+def test_a_result_gives_what_the_heads_say(tmp_path):
     """A clip says: closing in at 0.8 /s, on course, contact after 16 intervals, a third moves."""
     bundle = save_constant_bundle(tmp_path / 'tiny.safetensors', expansion=0.08, course=0.9,
                                   moving=1 / 3, contact=16.0)
     with ObstacleDetector(weights=bundle, img_size=64, num_frames=4, clip_fps=10.0,
                           device='cpu') as detector:
-        detector.update_settings(looming_method='learned', collision_horizon=1.5, smoothing=0.0)
+        detector.update_settings(collision_horizon=1.5, smoothing=0.0)
         for number in range(5):
             detector.add_frame(texture(SIZE), 1000 + number / 10)
         result = detector.result()
     a = result.assessment
-    assert result.method == 'learned' and result.heads_problem == ''
+    assert result.heads_problem == ''
     np.testing.assert_allclose(result.looming_map, 0.8, rtol=1e-2)
     np.testing.assert_allclose(result.moving_map, 1 / 3, rtol=1e-2)
     assert result.moves is result.moving_map            # pictures show what moves by itself

@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-import math
-
 import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
 
-from geometry_msgs.msg import Vector3
 from node_fixtures import (
     BEST_EFFORT,
     Camera,
@@ -28,11 +25,10 @@ from node_fixtures import (
 from recordings import video_packets
 from rosgraph_msgs.msg import Clock
 from scenes import texture
-from sensor_msgs.msg import CompressedImage, Image, Imu
+from sensor_msgs.msg import CompressedImage, Image
 
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
-from vjepa_ros.sources.folder import BODY_IN_OPTICAL
 
 pytestmark = pytest.mark.ros
 
@@ -167,36 +163,6 @@ def test_bad_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(aga
             play(pub, [make(STILL)] * 5, start + 20 * PERIOD)
             assert again.some(got)
         assert again.values('model')['errors'] == '0'
-
-
-def imu(x: float, y: float, z: float) -> Imu:
-    return Imu(angular_velocity=Vector3(x=x, y=y, z=z))
-
-
-STEADY = imu(0.0, 0.0, 0.05)         # a bias [rad/s], for the camera stands still
-
-
-@pytest.mark.any_distro
-def test_the_rotation_of_the_imu_is_used_and_faults_are_told(again):
-    def told(text: str, flagged: bool) -> None:
-        again.wait_for('camera camera', lambda v: text in v['gyroscope'] and (
-            'gyroscope_unused' in v['flags'].split()) == flagged)
-
-    again.begin_anew(camera__imu_rotation=list(BODY_IN_OPTICAL))
-    sent, late_ns, frame = STEADY, 0, {'size': (192, 144), 'rate': 15.0}
-    with Camera(again.ros, **frame), again.listen('assessment'), Camera(
-            again.ros, 'camera/imu', Imu, rate=200.0, picture=lambda i: None,
-            make=lambda _: sent, stamp=lambda i: now_ns() - late_ns):
-        values = again.wait_for('camera camera', lambda v: v['gyroscope'] == 'used' and abs(
-            float(v['imu_bias_rad_s'].split()[1]) + 0.05) < 0.01)     # in the axes of the lens
-        assert float(values['imu_rate_hz']) > 50
-        for sent, late_ns, reason in (
-                (STEADY, NS // 2, 'older than the image'),
-                (imu(math.nan, 0.0, 0.0), 0, '35 rad/s'),
-                (imu(0.0, 0.0, 2.0), 0, 'another way')):
-            told(reason, True)
-            sent, late_ns = STEADY, 0
-            told('used', False)
 
 
 def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_that_is_there(ros):

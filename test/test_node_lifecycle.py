@@ -133,10 +133,10 @@ def test_an_illegal_value_is_refused_with_the_reason_and_changes_nothing(shared,
     assert shared.get(name) == before
 
 
-def test_a_threshold_acts_on_the_next_result(shared):
-    for oldest, level in ((60.0, Level.CLEAR), (0.01, Level.UNKNOWN), (60.0, Level.CLEAR)):
-        shared.set(max_frame_age=oldest)
-        assert shared.assess().level is level
+def test_a_live_parameter_acts_on_the_next_result(shared):
+    for speed in (0.5, 2.0, 0.5):
+        shared.set(approach_speed=speed)
+        assert shared.assess().approach_speed == speed
 
 
 @pytest.mark.any_distro
@@ -220,7 +220,7 @@ def after(node, **values):
 
 
 def test_other_heads_are_taken_while_the_node_runs_and_foreign_ones_refused(node, files):
-    assert after(node, looming__method='learned').time_to_contact == pytest.approx(1.25, rel=0.1)
+    assert after(node).time_to_contact == pytest.approx(1.25, rel=0.1)
     node.set(heads=files['faster'])
     node.wait_for('model', lambda v: files['faster'] in v['heads'])
     assert after(node).time_to_contact == pytest.approx(0.625, rel=0.1)
@@ -228,12 +228,12 @@ def test_other_heads_are_taken_while_the_node_runs_and_foreign_ones_refused(node
     node.set(heads=files['foreign'])
     node.wait_for_log('foreign.safetensors', since)
     assert after(node).time_to_contact == pytest.approx(0.625, rel=0.1)
-    node.set(heads='', looming__method='fused')
+    node.set(heads='')
     node.wait_for('model', lambda v: files['weights'] in v['heads']
                   and v['model_change'] == 'none')
 
 
-def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
+def test_heads_out_of_range_leave_contact_unknown_and_the_node_says_so(node):
     since = node.written
     node.set(image_size=96)
     node.wait_for('model', lambda v: (v['image_size'], v['model_change']) == ('96', 'none'))
@@ -241,12 +241,12 @@ def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
         seen = after(node)
         node.some(got)
         assert Quality.HEADS_OUT_OF_RANGE in seen.flags
-        assert seen.time_to_contact == math.inf and seen.level is Level.CLEAR
+        assert math.isnan(seen.time_to_contact) and seen.level is Level.UNKNOWN
         assert np.isnan(read.grid(got[-1])).all()
-        node.wait_for_log('heads.*image_size is 96.*set image_size: 64', since)
-        values = node.wait_for('camera camera', lambda v: v['heads'].startswith('out of range'))
+        node.wait_for_log('level are unknown: image_size is 96.*set image_size: 64', since)
+        values = node.wait_for('camera camera', lambda v: v['heads'].startswith('not valid'))
     assert 'trained on 64' in values['heads']
-    assert (values['looming_method'], values['motion_score']) == ('geometric', 'all change')
+    assert values['motion_score'] == 'all change'
     node.set(image_size=64)
     node.wait_for('model', lambda v: (v['image_size'], v['model_change']) == ('64', 'none'))
     assert Quality.HEADS_OUT_OF_RANGE not in after(node).flags

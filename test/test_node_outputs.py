@@ -16,6 +16,7 @@ from node_fixtures import ANSWER_S, Camera, KINDS, NS, Publisher, now_ns, raw
 from scenes import Approach, texture
 from sensor_msgs.msg import CameraInfo
 
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.perception_node.outputs import SCALARS
@@ -66,7 +67,9 @@ def test_maps_lie_on_the_patch_grid(everything):
     assert np.all((motion >= 0) & (motion <= 1))
     cells = read.looming_field(everything['looming_field'])
     # There are no heads that could know.
-    assert np.isnan(read.grid(everything['moving_map'])).all() and np.isnan(cells.moving).all()
+    for topic in ('moving_map', 'looming_map'):
+        assert np.isnan(read.grid(everything[topic])).all()
+    assert not len(cells)
 
 
 def test_features_are_organised_as_the_grid(everything):
@@ -97,17 +100,20 @@ def test_only_what_somebody_wants_is_computed(again):
         again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
         sent = len(camera.stamps)
         assert again.ros.spin_until(lambda: len(camera.stamps) > sent + 10)
-        assert not {'stage_ms.encode', 'stage_ms.looming'} & again.values().keys()
+        assert not {'stage_ms.encode', 'stage_ms.assess'} & again.values().keys()
         assert again.report('camera camera').message == 'nobody listens'
         with again.listen('time_to_contact') as got:
             again.some(got, 5)
-            again.wait_for('camera camera', lambda v: 'stage_ms.looming' in v
-                           and 'stage_ms.encode' not in v)
+            again.wait_for('camera camera', lambda v: 'stage_ms.assess' in v
+                           and 'stage_ms.encode' not in v)      # there are no heads to tell it
+        with again.listen('motion_score'):
+            again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v)
 
 
 @pytest.mark.any_distro
 def test_an_approach_is_measured_and_reported_over_the_wire(again):
-    again.begin_anew(max_frame_age=3600.0)
+    again.begin_anew(max_frame_age=3600.0, weights='', num_frames=NUM_FRAMES,
+                     image_size=IMAGE_SIZE)
     ros, scene = again.ros, Approach((320, 240), contact_s=6.0)
     info = CameraInfo(width=320, height=240,
                       k=[300.0, 0.0, 159.5, 0.0, 300.0, 119.5, 0.0, 0.0, 1.0])
@@ -165,4 +171,4 @@ def test_diagnostics_tell_what_one_asks_first(again):
     assert {key: model[key] for key in expected} == expected
     assert 0 < float(camera['latency_ms_median']) <= float(camera['latency_ms_p95'])
     assert {f'stage_ms.{stage}' for stage in (
-        'decode', 'preprocess', 'encode', 'motion', 'looming', 'publish')} <= camera.keys()
+        'decode', 'preprocess', 'encode', 'motion', 'assess', 'publish')} <= camera.keys()

@@ -114,7 +114,7 @@ def show(detector, picture, start):
 def test_fp32_is_kept_where_it_helps_and_said_once(half, tmp_path, caplog):
     path = write(tmp_path / 'x.safetensors', 2)
     with ObstacleDetector(weights=path, img_size=SIDE, num_frames=FRAMES, device='cpu',
-                          clip_fps=10.0, precision='fp16') as detector:
+                          precision='fp16') as detector:
         assert show(detector, PICTURE, 1.0).assessment.level is Level.CLEAR
         assert detector.engine.choice.precision == 'fp16' and not detector.engine.trouble
         for start in (2.0, 3.0):

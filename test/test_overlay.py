@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,17 +25,6 @@ NOISE = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
 def assessment(level: Level = Level.CLEAR, ttc: float = math.inf, flags: int = 0) -> Assessment:
     return Assessment('front', 1, 'cam', 0.4, 0.4, 0.4, ttc, 1 / ttc if ttc > 0 else NAN, 0.1, 0.0,
                       level, Quality(flags), (BOX,) if level >= Level.WARNING else ())
-
-
-def field(rate: float | np.ndarray, size: tuple[int, int] = SIZE) -> SimpleNamespace:
-    """What the overlay reads of a looming field, on a grey image of half the size."""
-    gray, cell = (max(32, size[0] // 2), max(32, size[1] // 2)), 16
-    centers = np.stack(np.meshgrid((np.arange(gray[0] // cell) + 0.5) * cell - 0.5,
-                                   (np.arange(gray[1] // cell) + 0.5) * cell - 0.5), axis=-1)
-    shape = centers.shape[:2]
-    return SimpleNamespace(rate=np.broadcast_to(rate, shape).astype(np.float32), cell_px=cell,
-                           gray_size=gray, confidence=np.ones(shape, np.float32),
-                           centers=centers.astype(np.float32))
 
 
 def show(image=None, result=None, motion=None, looming=None, view=None, status=READY, **keys):
@@ -65,7 +53,8 @@ def test_green_is_shown_for_nothing_but_a_fresh_clear_view(result):
 def test_a_stale_image_is_grey_and_shows_no_old_result():
     status = OverlayStatus(camera='front', stale_s=2.3)
     danger = assessment(Level.DANGER, 0.5, flags=Quality.LOW_TEXTURE)
-    result = show(NOISE, danger, None, field(0.9), View('squash', SIZE, 192), status=status)
+    result = show(NOISE, danger, None, np.full((12, 12), 0.9), View('squash', SIZE, 192),
+                  status=status)
     assert np.array_equal(result, show(NOISE, status=status))
     scene_part = result[60:150].astype(int)
     assert (scene_part.max(axis=2) == scene_part.min(axis=2)).all()
@@ -77,7 +66,7 @@ def test_every_size_is_drawn_with_its_aspect_ratio_and_no_shape_costs_more(size,
     view = View(mode, size, 64)
     image = np.full((*size[::-1], 3), 100, np.uint8)
     drawn = show(image, assessment(Level.DANGER, 0.8, flags=2**14 - 1),
-                 np.full(view.grid, 0.7, np.float32), field(0.5, size), view,
+                 np.full(view.grid, 0.7, np.float32), np.full(view.grid, 0.5), view,
                  replace(READY, untrained=True), width=1280)
     assert (image == 100).all()
     zoom = min(1280 / size[0], max(1.0, MAX_ENLARGED / size[1]))

@@ -69,7 +69,6 @@ def test_each_parameter_reaches_its_own_setting(schema, config, part):
     (PERCEPTION, {'thresholds.danger_ttc': 3.0}, 'danger'),
     (PERCEPTION, {'roi': (0.5, 0.0, 0.4, 1.0)}, 'roi'),
     (PERCEPTION, {'obstacles.scan': True}, 'base_frame'),
-    (PERCEPTION, {'camera.imu_rotation': (1.0, 1.0)}, 'camera.imu_rotation'),
     (GUARD, {'sources': ()}, 'empty'), (GUARD, {'stop_on': ('tired',)}, 'tired'),
     (TWIST, {'sources': ('cruise',)}, 'cruise')])
 def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, named):

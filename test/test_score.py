@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip('pyarrow')
 
-from bundles import save_causal_bundle
+from bundles import save_causal_bundle, save_constant_bundle
 from deadly import killer, unfit
 from recordings import BagMaker, S, write_drive
 from scenes import synthetic, texture
@@ -177,6 +177,8 @@ def test_a_fleet_with_hostile_neighbours_is_scored_to_rows_events_and_a_page(tmp
     """In a terminal that knows ASCII alone, with files that never end and names that are none."""
     bags, out = tmp_path / 'bags', tmp_path / 'out'
     bags.mkdir()
+    weights = save_constant_bundle(tmp_path / 'tiny.safetensors', expansion=0.16, course=0.9,
+                                   contact=6.0)          # everything comes nearer at 0.8 /s
     name = 'Fahrt für Tür'.encode('latin-1')
     shutil.copytree(bag, target := bags / os.fsdecode(name))
     os.mkfifo(bags / 'pipe.mcap')
@@ -184,7 +186,7 @@ def test_a_fleet_with_hostile_neighbours_is_scored_to_rows_events_and_a_page(tmp
     (bags / 'old.bag').write_bytes(b'#ROSBAG V2.0\n')
 
     def run(*paths):
-        words = [word for one in WORDS for word in ('-p', one)]
+        words = [word for one in (*WORDS, f'weights:={weights}') for word in ('-p', one)]
         done = subprocess.run(
             [sys.executable, '-m', 'vjepa_ros', 'score', *paths, '--out', out, '--jobs', '1',
              '--chunk', '3', *words], capture_output=True, timeout=300, env={

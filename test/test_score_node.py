@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytest.importorskip('rclpy')
@@ -18,6 +20,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from vjepa_ros.fleet import run as fleet
 from vjepa_ros.fleet.results import NUMBERS, ROWS, read_rows
 from vjepa_ros.fleet.scoring import Scorer, read_config
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.ros import read
 from vjepa_ros.sources.bag import Bag
 
@@ -28,8 +31,9 @@ def test_a_row_equals_what_the_node_says_of_the_same_bag(tmp_path):
     frames = synthetic(size=(160, 120), start_s=4.2, count=44)
     # Ages are of the clock of the node, so the bag is of this moment.
     bag = write_drive(tmp_path / 'bag', frames, shift_ns=now_ns() // S * S - frames[0].stamp_ns)
-    settings = SMALL | {'max_frame_age': 3600.0}        # a slow machine scores for minutes
-    words = [f'{name}:={str(value).lower()}' for name, value in settings.items()]
+    settings = SMALL | {'max_frame_age': 3600.0, 'weights': '', 'num_frames': NUM_FRAMES,
+                        'image_size': IMAGE_SIZE}       # a slow machine scores for minutes
+    words = [f'{name}:={json.dumps(value)}' for name, value in settings.items()]
     run = fleet.Run(read_config(None, words), tmp_path / 'out')
     fleet.plan(run, [bag], (), 300.0)
     scorer = Scorer(run.config, run.folder / ROWS)

@@ -72,7 +72,7 @@ def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch)
     monkeypatch.setenv('COLUMNS', '160')
     code, out = printed(capsys, 'top', '--once', '--wait', '60')
     assert code == 0
-    row = re.search(r' CLEAR +none +0.00 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+\+\d+ +untrained',
+    row = re.search(r' UNKNOWN +unknown +– +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+\+\d+ +untrained',
                     out.out)
     assert row, out.out
     rate_in, rate_out, latency, high = row.groups()

@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import find_variant
+from vjepa_ros.model.matching import CELLS, Matching, REACH, _around
+from vjepa_ros.model.variants import MOST_WINDOW, find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.runtime.cuda.runner import CudaRunner
@@ -24,7 +25,7 @@ from vjepa_ros.runtime.forward import cuda
 from vjepa_ros.runtime.forward.select import prepare_step
 from vjepa_ros.runtime.runner import QueuedRunner
 
-WINDOW, SIDE = 3, 48
+WINDOW, SIDE = MOST_WINDOW, 48
 RUNNERS = {'graphs': CudaRunner, 'queue': QueuedRunner}
 
 
@@ -33,8 +34,8 @@ def engine_of(encoder, choice=None, frames=2 * WINDOW, **more):
 
 
 @pytest.fixture
-def encoder():
-    made = Encoder(find_variant('tiny'), '2.1', WINDOW)
+def encoder(request):
+    made = Encoder(find_variant('tiny'), '2.1', WINDOW, getattr(request, 'param', False))
     made.init_random(0)
     with torch.no_grad():       # so that tokens matter to each other
         for parameter in made.parameters():
@@ -51,7 +52,7 @@ def film_of(seed):
     """Frames of a camera, and when they were taken: long after the start, with jitter."""
     random = np.random.default_rng(seed)
     return (random.integers(0, 256, (FRAMES, SIDE, SIDE, 3), np.uint8),
-            1e6 + np.cumsum(random.uniform(0.3, 3, FRAMES)))
+            1e6 + np.cumsum(random.uniform(0.03, 0.3, FRAMES)))
 
 
 def whole(encoder, frames, stamps):
@@ -69,6 +70,7 @@ def clips_from(first, films):
             'stamps': [stamps[part] for _, stamps in films]}
 
 
+@pytest.mark.parametrize('encoder', [False, True], indirect=True, ids=['plain', 'matching'])
 @pytest.mark.parametrize('device', ['cpu', 'graphs', 'queue', pytest.param(
     'cuda', marks=pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device'))])
 def test_streams_give_what_whole_films_give(encoder, device, monkeypatch, caplog):
@@ -112,21 +114,47 @@ def test_no_float64_reaches_the_device(encoder, monkeypatch):
         session.warm()      # a clip, a clip that is remembered, and a step
 
 
+def test_an_encoder_is_told_positions_steps_and_spacings_by_stamps_in_seconds(encoder):
+    told = encoder.times(torch.tensor([[9.9, 10.0, 10.4, 10.5]], dtype=torch.float64))[0]
+    assert told[:, 0].tolist() == pytest.approx([np.cos(20), np.cos(21)])   # in tubelets of 0.5 s
+    # Steps in 1/15 s and spacings in 0.25 s; the first tubelet has none before it.
+    assert told[:, -2:].exp().flatten().tolist() == pytest.approx([1.5, 0.4, 1.5, 2.0])
+
+
+@pytest.mark.parametrize(('level', 'cells'), enumerate(CELLS))
+def test_matching_finds_a_shifted_picture_where_it_was(level, cells):
+    matching, generator = Matching(8), torch.Generator().manual_seed(0)
+    matching.init_random(generator)
+    before = torch.randn(1, 3, 96, 96, generator=generator)
+    newest, other = (matching.maps(picture)[level] for picture in (
+        before.roll((8, -8), (2, 3)), before))
+    beyond, places = REACH // cells, torch.eye((cells + 2 * REACH) ** 2)
+    found = _around(newest, other, places, torch.tensor(50.0), cells)[0, 2:4, 2:4].unflatten(
+        -1, (-1, len(places))).argmax(-1).numpy()
+    around = 2 * beyond + 1
+    down, right, row, col = np.unravel_index(found, (around, around, cells, cells))
+    here = np.arange(cells ** 2)
+    moved = 8 * cells // 16     # cells of the shift
+    assert (cells * (down - beyond) + row == here // cells - moved).all()
+    assert (cells * (right - beyond) + col == here % cells + moved).all()
+
+
 def test_features_are_of_the_times_that_are_told_which_must_rise(encoder):
     session, given = engine_of(encoder), clips_from(0, [film_of(0)])
     (served,), stamps = session.run(**given), given['stamps']
     found, even = (session.features(given['clips'], stamps=when)[0] for when in (stamps, None))
     assert np.abs(found - served.features).max() < 1e-4 < np.abs(even - served.features).max()
     session.forget()
-    for wrong, problem in (([1, 2, 3], r'stamps for \[3\] frames, expected 6'),
-                           ([0, 1, 2, 2, 4, 5], 'do not rise'), ([0, 1, 2, np.nan, 4, 5], 'rise')):
+    for wrong, problem in (([1, 2, 3], r'stamps for \[3\] frames, expected 4'),
+                           ([0, 1, 2, 2], 'do not rise'), ([0, 1, 2, np.nan], 'rise')):
         with pytest.raises(ValueError, match=problem):
             session.run(**given | {'stamps': [np.array(wrong)]})
     assert not session.remembered()
 
 
 @pytest.mark.parametrize(('window', 'frames', 'reason'), [
-    (0, 6, 'bidirectional'), (WINDOW, 8, 'num_frames is 8')])
+    (0, 6, 'bidirectional'), (WINDOW, 8, 'num_frames is 8'),
+    (WINDOW + 1, 2 * WINDOW + 2, 'a window of')])
 def test_what_cannot_stream_says_why(window, frames, reason):
     made = Encoder(find_variant('tiny'), '2.1', window)
     session = engine_of(made, frames=frames)
@@ -136,10 +164,10 @@ def test_what_cannot_stream_says_why(window, frames, reason):
 def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
     engine = engine_of(encoder, heads=Heads.for_variant(encoder.variant))
     perception = Perception(engine, TrackConfig(2 * WINDOW, SIDE, 10.0), ['cam'])
-    weights, most = engine.memory_bytes(), 2 * WINDOW + 2     # frames that the ring holds
+    weights, most = engine.memory_bytes(), 6     # frames that the ring holds
     picture, seen = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8), []
-    for number in range(48):        # a gap after each twelfth frame
-        stamp_ns = 10**9 + number * 10**8 + number // 12 * 3 * 10**9
+    for number in range(48):        # a gap after half of them
+        stamp_ns = 10**9 + number * 10**8 + number // 24 * 3 * 10**9
         perception.tracks['cam'].push(np.roll(picture, number, 1), stamp_ns)
         clips = perception.pending()
         if clips:
@@ -148,7 +176,7 @@ def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
     each = seen[0][1] // WINDOW
     assert max(seen)[0] <= most
     assert seen[0][1] < seen[-1][1] <= each * most
-    assert len(seen) == 28 and [n for n, _ in seen[-7:]] == [n for n, _ in seen[:7]]
+    assert len(seen) == 44 and [n for n, _ in seen[-22:]] == [n for n, _ in seen[:22]]
     perception.reset('test')
     assert not engine.remembered()
 

@@ -45,7 +45,8 @@ def test_whatever_is_trained_takes_part_in_each_step(monkeypatch):
     network, _ = build(make_config(model_size='test', window=2, num_frames=8,
                                    auxiliary=True))
     clips = TinyWorld(48, 8).clips(1, 3)
-    sum(network(Batch(clips.frames, clip_targets(clips))).values()).backward()
+    batch = Batch(clips.frames, clip_targets(clips), clips.stamps_s.double())
+    sum(network(batch).values()).backward()
     assert not [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
 
 
@@ -152,7 +153,7 @@ def targets_of(truth):
                              intrinsics=torch.tensor([[40.0, 99.0, 16.0, 16.0]] * 2))
     each, frames = torch.ones(2), torch.zeros(2, 4, SIDE, SIDE, 3, dtype=torch.uint8)
     clips = WorldClips(frames, INTERVAL_S * each, each.long(), truth, scenes, each,
-                       2 * each, each[:, None])
+                       2 * each, INTERVAL_S * torch.arange(4).repeat(2, 1))
     return clip_targets(clips)
 
 

@@ -32,7 +32,7 @@ from vjepa_ros.runtime.model import Model, ModelConfig
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro, pytest.mark.usefixtures('one_thread')]
 
 NS = 1_000_000_000
-TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='host')
+TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, frames_on='host')
 MODEL = ModelConfig(weights='random', allow_random_weights=True, num_frames=4, image_size=64,
                     device='cpu')
 CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
@@ -58,7 +58,7 @@ class Message:
 def camera(name: str) -> SimpleNamespace:
     """A camera without a topic."""
     return SimpleNamespace(
-        name=name, queue=FrameQueue(), rate=Rate(), silent=False, silent_s=0.0, imu=None,
+        name=name, queue=FrameQueue(), rate=Rate(), silent=False, silent_s=0.0,
         lens_for=lambda size: (None, None), images=SimpleNamespace(judge=lambda readable: None))
 
 

@@ -25,7 +25,8 @@ class TinyWorld:
     """Has the interface of `ClipWorld` that training uses."""
 
     def __init__(self, size: int = 32, num_frames: int = 4, device: str = 'cpu', bank=None,
-                 config: WorldConfig | None = None, compile: bool = False) -> None:
+                 config: WorldConfig | None = None, compile: bool = False,
+                 stream: bool = False) -> None:
         self.size, self.num_frames, self.bank = size, num_frames, bank or 'bank'
         self.device, self.config = torch.device(device), config or WorldConfig()
         self.filmed: list[int] = []      # clips of each film, for the tests

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.clip.optics import Distortion
-from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.patch_maps import motion_map
 from vjepa_ros.perception.pipeline import Perception
@@ -31,7 +30,7 @@ LATEST_S = 1e11                 # a stamp after the year 5000 does not count in 
 GAPS, GAP_FACTOR = 3, 4.0       # nor do the first, so much longer apart than frames of a clip
 UNITS = 'ms by 1e3, us by 1e6, ns by 1e9'
 LEAST_STEP_S = 1e-3             # that a stamp must resolve
-TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
+TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'frames_on')
 
 
 class ObstacleDetector:
@@ -54,11 +53,11 @@ class ObstacleDetector:
         every assessment then carries the untrained flag. Safetensors file of learned heads for
         these weights; empty: those in the file of the weights, if it has some.
     clip_fps, max_frame_gap
-        Rate at which clips are sampled from the frames [Hz]; longest time between frames before
-        a clip starts anew [s].
-    resize_mode, geometry
-        'squash', 'crop', 'letterbox', 'hf' or 'meta'; where frames are resized and looming is
-        measured: 'host', 'device' or 'auto'.
+        Rate at which whole clips are sampled from the frames [Hz], unused by streams, as those of
+        the bundled weights; longest time between frames before a clip starts anew [s].
+    resize_mode, frames_on
+        'squash', 'crop', 'letterbox', 'hf' or 'meta'; where frames are resized: 'host', 'device'
+        or 'auto'.
     model_version, weights_part, require_device, precision, seed, cpu_threads
         Further fields of `ModelConfig`.
 
@@ -109,42 +108,6 @@ class ObstacleDetector:
         Without a call a field of view is assumed.
         """
         self.track.intrinsics, self.track.distortion = (fx, fy, cx, cy), distortion
-
-    def set_gyroscope(self, rotation: Sequence[float] | None = None, offset: float = 0.0,
-                      jitter: float = JITTER_S) -> None:
-        """Use a gyroscope, whose samples come by `add_imu`, for geometric looming.
-
-        Parameters
-        ----------
-        rotation
-            Quaternion x, y, z, w: rotation of the gyroscope in the optical frame of the camera
-            (x right, y down, z ahead); None: its axes are those. With x ahead, y left, z up
-            before a camera that looks ahead: (0.5, -0.5, 0.5, 0.5).
-        offset, jitter
-            Added to the stamps of samples [s]; standard error of the stamps of frames on the
-            clock of the samples [s].
-
-        Raises
-        ------
-        ValueError
-            When the quaternion does not have length 1.
-        """
-        self.track.gyroscope = Gyroscope(rotation, offset, jitter)
-
-    def add_imu(self, rate: Sequence[float], stamp: float) -> None:
-        """Add an angular rate (3,) [rad/s] at a time on the clock of the frames [s].
-
-        Add those up to the stamp of a frame before it is assessed. `Result.gyroscope` says
-        whether they were used, or why not.
-
-        Raises
-        ------
-        ValueError
-            Before `set_gyroscope`, and for a stamp that is no time in seconds.
-        """
-        if self.track.gyroscope is None:
-            raise ValueError('there is no gyroscope; call set_gyroscope first')
-        self.track.gyroscope.push(round(_seconds(stamp) * 1e9), rate)
 
     def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '',
                   gain: int = 0) -> None:
@@ -253,9 +216,8 @@ class ObstacleDetector:
         sample = self.track.sample()
         if sample is None:
             return None
-        stamps = None if self.engine.not_streaming else [
-            sample.moments(self.track.config.clip_fps)]
-        return self.engine.features([self.track.place.clip(sample.frames)], layers, levels, per,
+        stamps = None if self.engine.not_streaming else [sample.moments()]
+        return self.engine.features([self.track.store.clip(sample.frames)], layers, levels, per,
                                     stamps=stamps)[0]
 
     def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:

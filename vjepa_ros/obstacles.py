@@ -13,9 +13,9 @@ A looming rate L = closing speed / depth is free of scale. Three things give the
   it only limits them, and counts alone where the speed is unknown.
 
 Obstacles are separated from the ground column by column, as in the Stixel World (Badino, Franke,
-Pfeiffer 2009) with looming in place of disparity. Where heads are valid, the free way ahead that
-they estimate (`LearnedField.clearance`) counts as well: it alone sees what is still while the
-robot stands. What has no known scale has no place.
+Pfeiffer 2009) with looming in place of disparity. The free way ahead that the heads estimate
+(`LearnedField.clearance`) counts as well: it alone sees what is still while the robot stands.
+What has no known scale has no place.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Optics
-from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.clip.resize import View
 from vjepa_ros.parameter import parameter
-from vjepa_ros.perception.collision import CourseField, course_weights
 from vjepa_ros.perception.danger import is_alarm
+from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 
@@ -183,17 +183,16 @@ def find_obstacles(result: Result, optics: Optics, mount: Mount, speed: float, s
 
     `still`: odometry says that the robot stood for as long as the picture has been the same.
     """
-    field = result.looming
-    if field is None:
+    learned = result.learned
+    if learned is None:
         nothing = np.empty(0)
         return Obstacles(nothing, nothing, np.empty((0, 2)), np.empty(0, bool), nothing, nothing,
-                         withheld='the looming of this frame is unknown')
-    cells = _cells_of(field, result.view.source_size, optics, mount, settings)
+                         withheld='looming is unknown: '
+                         + (result.heads_problem or 'nobody has asked for it'))
+    cells = _cells_of(learned, optics, mount, settings)
     speed, part = _closing_speed(cells, mount, speed, how)
-    learned = result.learned if result.method != 'geometric' else None
-    heads_see = learned is not None and learned.sees
     way = likely = math.nan
-    if learned is not None and heads_see and learned.clearance.quantile(0.5) <= how.max_range:
+    if learned.sees and learned.clearance.quantile(0.5) <= how.max_range:
         way = learned.clearance.quantile(0.5)
         likely = learned.clearance.below(how.max_range)
     moving = abs(speed) >= SLOWEST
@@ -201,6 +200,7 @@ def find_obstacles(result: Result, optics: Optics, mount: Mount, speed: float, s
     reach, sigma, confidence = np.full((3, cells.rate.shape[1]), np.nan)
     above = mount.height - how.max_height       # rays that fall less pass over the band
     watched = cells.drop / cells.ahead >= (above / how.max_range if above > 0 else above)
+    watched &= learned.view.patch_valid > 0.5
     placeable = watched & np.isfinite(cells.edges).all(axis=-1)
     slope = (np.where(placeable[..., None], cells.edges, 0.0).sum(axis=0)
              / np.maximum(1, placeable.sum(axis=0))[:, None])
@@ -228,9 +228,9 @@ def find_obstacles(result: Result, optics: Optics, mount: Mount, speed: float, s
     free = (far >= how.max_range) & watched.any(axis=0) & moving & ~standing.any(axis=0)
     found = Obstacles(reach, sigma, slope, free, far, confidence, way, likely)
     known = float((cells.known & watched).sum() / max(1, watched.sum()))
-    placed = not lost and _danger_is_placed(result, field, seen, found, optics, settings)
-    withheld = _withheld(result, known, moving or heads_see, placed, settings)
-    if not withheld and not heads_see:
+    placed = not lost and _danger_is_placed(result, learned, seen, found, optics, settings)
+    withheld = _withheld(result, known, moving or learned.sees, placed)
+    if not withheld and not learned.sees:
         withheld = _out_of_sight(far, seen, slope, how)
     if not withheld and not still and result.unchanged_s > 0:
         # A camera that hangs repeats its picture with new stamps. What does not change looks like
@@ -240,22 +240,19 @@ def find_obstacles(result: Result, optics: Optics, mount: Mount, speed: float, s
     return replace(found, withheld=withheld)
 
 
-def _withheld(result: Result, known: float, sees_still: bool, placed: bool, settings: Settings
-              ) -> str:
+def _withheld(result: Result, known: float, sees_still: bool, placed: bool) -> str:
     """Name the reason why a result must not reach a planner, or '': unknown is not clear."""
     seen = result.assessment
-    untrained = Quality.UNTRAINED in seen.flags and settings.looming_method != 'geometric'
     reasons = (
         (Quality.STALE in seen.flags, 'the frame is stale'),
         (seen.level == Level.UNKNOWN, 'the level is unknown'),
         (Quality.WARMING_UP in seen.flags, 'warming up after a reset'),
-        (untrained, 'the model is untrained; give weights, or set looming.method to geometric, '
-         'which takes nothing from it'),
+        (Quality.UNTRAINED in seen.flags, 'the model is untrained; give weights'),
         (Quality.ASSUMED_INTRINSICS in seen.flags, 'there is no camera_info for this image'),
         (known < MIN_KNOWN, f'only {known:.0%} of what lies ahead could be measured, less than '
          f'{MIN_KNOWN:.0%}'),
-        (not sees_still, 'the camera stands or its speed is unknown, and no heads tell the free '
-         'way: what stands still can not be seen'),
+        (not sees_still, 'the camera stands or its speed is unknown, and its picture shows too '
+         'little for the free way to be told: what stands still can not be seen'),
         (seen.level in (Level.WARNING, Level.DANGER) and not placed,
          f'the level is {seen.level.name} but what is dangerous has no known place'))
     return next((text for applies, text in reasons if applies), '')
@@ -276,13 +273,12 @@ def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
             'what lies beyond has too little texture')
 
 
-def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, found: Obstacles,
+def _danger_is_placed(result: Result, learned: LearnedField, seen: np.ndarray, found: Obstacles,
                       optics: Optics, settings: Settings) -> bool:
     """Tell whether each danger that made the level has a distance in a column (N,) `seen`."""
     # Dangers are the regions on course below the time of WARNING, and the direction that is told.
-    told, scale = result.assessment, result.view.source_size[0] / field.gray_size[0]
-    x = (field.centers[0, :, 0] + 0.5) * scale - 0.5
-    half = 0.5 * field.cell_px * scale
+    told, view = result.assessment, learned.view
+    x, half = view.patch_centers[0, :, 0], 0.5 * view.patch / view.scale[0]
     spans = [(r.x, r.x + r.width) for r in told.regions
              if r.on_course and is_alarm(r.time_to_contact, settings)]
     if not math.isnan(told.bearing):
@@ -298,7 +294,7 @@ def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, fou
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a looming grid and their directions, (Hc, Wc) each."""
+    """The patches of a view and their directions, (Hp, Wp) each."""
 
     rate: np.ndarray      # 1/s, 0 where unknown
     sigma: np.ndarray
@@ -307,40 +303,35 @@ class Cells:
     course: np.ndarray
     ahead: np.ndarray     # level distance per depth
     drop: np.ndarray      # fall per depth
-    low: np.ndarray       # fall per level distance of the lower edge of the cell
-    edges: np.ndarray     # (Hc, Wc, 2) offset to the left per level distance of both side edges
-    pitch: float          # angle of a cell [rad]
+    low: np.ndarray       # fall per level distance of the lower edge of the patch
+    edges: np.ndarray     # (Hp, Wp, 2) offset to the left per level distance of both side edges
+    pitch: float          # angle of a patch [rad]
 
 
-def _cells_of(field: LoomingField, size: tuple[int, int], optics: Optics, mount: Mount,
-              settings: Settings) -> Cells:
-    """Lay a looming field out."""
+def _cells_of(learned: LearnedField, optics: Optics, mount: Mount, settings: Settings) -> Cells:
+    """Lay the patches of a view out."""
     left = np.cross((0, 0, 1), mount.heading)
-    to = mount.directions(_rays(optics, size, field.gray_size, field.cell_px,
-                                tuple(field.centers[0, 0].tolist()), field.rate.shape))
+    to = mount.directions(_rays(optics, learned.view))
     ahead, to_left, drop = to @ mount.heading, to @ left, -to[..., 2]
     ahead = np.where(ahead > 0.1, ahead, np.nan)     # straight down, or where no lens looks
-    known = (np.isfinite(field.rate) & (field.confidence >= settings.min_confidence)
-             & np.isfinite(ahead).all(axis=0))
-    rate = np.where(known, field.rate, 0.0).astype(float)
-    course = field.course if isinstance(field, CourseField) else course_weights(
-        [(field, optics.fx / size[0])], settings)[0]
-    sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
-    return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
-                 np.where(known, course, 0.0), ahead[0], drop[0],
+    known = learned.known(settings.min_confidence) & np.isfinite(ahead).all(axis=0)
+    rate = np.where(known, learned.rate, 0.0).astype(float)
+    sigma = np.maximum(learned.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
+    return Cells(rate, sigma, known, np.where(known, learned.confidence, 0.0),
+                 np.where(known, learned.on_course, 0.0), ahead[0], drop[0],
                  drop[1] / ahead[1], np.stack((to_left[2] / ahead[2], to_left[3] / ahead[3]), -1),
-                 field.cell_px * size[1] / field.gray_size[1] / optics.fy)
+                 learned.view.patch / learned.view.scale[1] / optics.fy)
 
 
 @lru_cache(maxsize=16)
-def _rays(optics: Optics, size: tuple[int, int], gray_size: tuple[int, int], cell_px: float,
-          first: tuple[float, float], shape: tuple[int, int]) -> np.ndarray:
-    """Rays (4, Hc, Wc, 2) of the centres of cells and of their lower, left and right edges."""
-    y, x = np.mgrid[:shape[0], :shape[1]] * cell_px
-    centers = np.stack((x + first[0], y + first[1]), -1)
-    shifts = np.array(((0.0, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.5, 0.0))) * cell_px
-    points = centers[None] + shifts[:, None, None]
-    return optics.rays((points + 0.5) * (np.array(size) / gray_size) - 0.5)
+def _rays(optics: Optics, view: View) -> np.ndarray:
+    """Rays (4, Hp, Wp, 2) of the centres of patches and of their lower, left and right edges."""
+    low, high = view.patch_boxes[..., :2] - 0.5, view.patch_boxes[..., 2:] - 0.5
+    middle = 0.5 * (low + high)
+    points = np.stack((middle, np.stack((middle[..., 0], high[..., 1]), -1),
+                       np.stack((low[..., 0], middle[..., 1]), -1),
+                       np.stack((high[..., 0], middle[..., 1]), -1)))
+    return optics.rays(points)
 
 
 def _closing_speed(cells: Cells, mount: Mount, odometry: float,
@@ -369,7 +360,7 @@ def _closing_speed(cells: Cells, mount: Mount, odometry: float,
 
 def _standing_cells(cells: Cells, mount: Mount, speed: float,
                     how: ObstacleSettings) -> tuple[np.ndarray, np.ndarray]:
-    """Find cells with something above the ground, and those of them in the way, (Hc, Wc) bool."""
+    """Find cells with something above the ground, and those of them in the way, (Hp, Wp) bool."""
     # What is in the way is no higher than the band or the camera with its robot.
     if math.isnan(speed):
         found = _like_seeds(cells, cells.known & (cells.course >= ON_COURSE)

@@ -11,7 +11,6 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.resize import View
-from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.types import Assessment, Level, Quality, Region
 
 Color = tuple[int, int, int]
@@ -43,13 +42,11 @@ MARK = 0.2             # opacity of a watermark
 class Layers:
     """What is drawn over the image."""
 
-    # (Hp, Wp) 0..1 on the patches of `view`, NaN unknown; or None
+    # (Hp, Wp) on the patches of `view`, NaN unknown; or None: motion 0..1, looming [1/s]
     motion_map: np.ndarray | None = None
-    looming: LoomingField | None = None  # looming of the whole image; or None
+    looming_map: np.ndarray | None = None
     # Geometry of the input of the model: what lies outside is dimmed; or None
     view: View | None = None
-    # Cells of the looming field below this confidence are drawn as unknown
-    min_confidence: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -92,9 +89,8 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, la
         if layers.view is not None:
             _dim_unseen(sheet, layers.view)
         _tint(canvas, zoom, layers)
-        if layers.looming is not None:
-            _dot_unknown(canvas, layers.looming, layers.min_confidence,
-                         max(1, round(2 * sheet.unit)))
+        if layers.looming_map is not None and layers.view is not None:
+            _dot_unknown(canvas, layers.looming_map, layers.view, max(1, round(2 * sheet.unit)))
     if untrained:
         watermark(canvas, 'UNTRAINED', 17 * sheet.unit)
     if sheet.seen is not None:
@@ -289,25 +285,26 @@ def _seconds(value: float) -> str:
 
 def _tint(canvas: np.ndarray, zoom: float, layers: Layers) -> None:
     """Tint in place: motion blue, looming from yellow to red."""
-    motion, looming, view = layers.motion_map, layers.looming, layers.view
+    motion, looming, view = layers.motion_map, layers.looming_map, layers.view
+    if view is None:
+        return
     height, width = canvas.shape[:2]
     size = (max(2, width // STEP), max(2, height // STEP))
     xs = (np.arange(size[0]) + 0.5) * width / size[0] / zoom - 0.5
     ys = (np.arange(size[1]) + 0.5) * height / size[1] / zoom - 0.5
     through = np.ones((size[1], size[0], 1), np.float32)
     paint = np.zeros((size[1], size[0], 3), np.float32)
-    if motion is not None and view is not None:
-        grid = [(view.from_source(np.stack([p, p], -1))[:, axis] + 0.5) / view.patch - 0.5
-                for axis, p in enumerate((xs, ys))]
+    grid = [(view.from_source(np.stack([p, p], -1))[:, axis] + 0.5) / view.patch - 0.5
+            for axis, p in enumerate((xs, ys))]
+    rows, cols = view.grid
+    seen = (((grid[1] >= -0.5) & (grid[1] <= rows - 0.5))[:, None]
+            & (grid[0] >= -0.5) & (grid[0] <= cols - 0.5))
+    if motion is not None:
         alpha = 0.34 * np.clip((_sample(motion, *grid) - 0.15) / 0.65, 0, 1)
-        rows, cols = motion.shape
-        alpha[(grid[1] < -0.5) | (grid[1] > rows - 0.5)] = 0
-        alpha[:, (grid[0] < -0.5) | (grid[0] > cols - 0.5)] = 0
-        through, paint = _over(through, paint, alpha, np.array(MOTION_BGR, np.float32))
+        through, paint = _over(through, paint, alpha * seen, np.array(MOTION_BGR, np.float32))
     if looming is not None:
-        rate = np.where(looming.confidence >= layers.min_confidence, looming.rate, np.nan)
-        grid = _cell_coordinates(looming, (xs, ys), zoom, (width, height))
-        urgency = np.clip((_sample(rate, *grid) - SLOW_RATE) / (FAST_RATE - SLOW_RATE), 0, 1)
+        urgency = seen * np.clip((_sample(looming, *grid) - SLOW_RATE) / (FAST_RATE - SLOW_RATE),
+                                 0, 1)
         color = COOL + (HOT - COOL) * np.sqrt(urgency)[..., None]
         through, paint = _over(through, paint, 0.6 * np.sqrt(urgency), color)
     if through.min() == 1:
@@ -319,29 +316,16 @@ def _tint(canvas: np.ndarray, zoom: float, layers: Layers) -> None:
     cv2.add(canvas, paint, dst=canvas)
 
 
-def _dot_unknown(canvas: np.ndarray, looming: LoomingField, min_confidence: float,
-                 size: int) -> None:
-    """Put a faint dot of `size` pixels on every cell whose looming is unknown."""
-    unknown = ~(np.isfinite(looming.rate) & (looming.confidence >= min_confidence))
-    points = (looming.centers[unknown] + 0.5) / np.array(looming.gray_size)
+def _dot_unknown(canvas: np.ndarray, looming: np.ndarray, view: View, size: int) -> None:
+    """Put a faint dot of `size` pixels on every patch whose looming is unknown."""
+    unknown = np.isnan(looming) & (view.patch_valid > 0.5)
+    points = (view.patch_centers[unknown] + 0.5) / np.array(view.source_size)
     points = np.rint(points * (canvas.shape[1], canvas.shape[0])).astype(int)
     step = np.arange(size) - size // 2
     for shift, part, light in ((size // 2 + 1, 0.5, 0), (0, 0.55, 255 * 0.45)):
         rows = np.clip(points[:, 1, None, None] + step[:, None] + shift, 0, canvas.shape[0] - 1)
         cols = np.clip(points[:, 0, None, None] + step[None, :] + shift, 0, canvas.shape[1] - 1)
         canvas[rows, cols] = (canvas[rows, cols] * part + light).astype(np.uint8)
-
-
-def _cell_coordinates(looming: LoomingField, points: tuple[np.ndarray, np.ndarray], zoom: float,
-                      canvas_size: tuple[int, int]) -> list[np.ndarray]:
-    """Compute fractional columns and rows of the cell grid at source points."""
-    axes = looming.centers[0, :, 0], looming.centers[:, 0, 1]
-    found = []
-    for axis, p in enumerate(points):
-        gray = (p + 0.5) * looming.gray_size[axis] * zoom / canvas_size[axis] - 0.5
-        pitch = float(axes[axis][1] - axes[axis][0]) if len(axes[axis]) > 1 else looming.cell_px
-        found.append((gray - float(axes[axis][0])) / pitch)
-    return found
 
 
 def _sample(grid: np.ndarray, columns: np.ndarray, rows: np.ndarray) -> np.ndarray:

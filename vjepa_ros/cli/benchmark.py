@@ -47,7 +47,7 @@ from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import GEOMETRIES, Settings, TrackConfig, Wants
+from vjepa_ros.perception.settings import PLACES, Settings, TrackConfig, Wants
 from vjepa_ros.runtime.device import DeviceError, SessionError, WANTED, device_name
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import PlayOptions, open_source
@@ -82,8 +82,8 @@ def make_parser() -> argparse.ArgumentParser:
                         help='clips in one forward pass (default: 1)')
     parser.add_argument('--source', type=_image_size, default=(640, 480), metavar='SIZE',
                         help='width and height of the images (default: 640x480)')
-    parser.add_argument('--geometry', default='auto', choices=GEOMETRIES, help='where frames are '
-                        'resized and looming is measured (default: auto)')
+    parser.add_argument('--frames-on', default='auto', choices=PLACES, help='where frames are '
+                        'resized (default: auto)')
     parser.add_argument('--baseline', action='append', default=[], choices=tuple(LABELS),
                         help='also measure hf, the transformers library, or floor, only the '
                         'matrix products and attention; may be repeated')
@@ -190,11 +190,11 @@ def _figures(args: argparse.Namespace, ours: Encode, console: Console,
         name: each.step for name, each in baselines.items()}
     say('measuring')
     samples = take_turns(contenders, args.iterations, args.seconds)
-    times, geometry = samples['ours'], args.geometry
+    times, frames_on = samples['ours'], args.frames_on
     if not args.encode_only:
         say('from image to assessment')
         whole_way = EndToEnd(engine, args)
-        geometry = whole_way.geometry
+        frames_on = whole_way.where
         contenders['end_to_end'] = whole_way.step
         times |= take_turns({'end_to_end': whole_way.step}, args.iterations, args.seconds)[
             'end_to_end']
@@ -214,7 +214,7 @@ def _figures(args: argparse.Namespace, ours: Encode, console: Console,
             'cameras': args.cameras, 'source': args.source, 'tokens': _tokens(config),
             'device': str(choice.device), 'device_name': device_name(choice.device),
             'execution': engine.execution, 'execution_reason': engine.execution_reason,
-            'geometry': geometry, 'precision': choice.precision, 'chosen_because': choice.reason,
+            'frames_on': frames_on, 'precision': choice.precision, 'chosen_because': choice.reason,
             'weights': 'trained' if engine.report.trained else 'random'},
         'memory_bytes': held, **found, 'baselines': facts,
         'ratios': {name: round(median / one['median'] if name == 'floor'
@@ -321,14 +321,14 @@ class EndToEnd:
             self._frames = [frame.rgb for frame in source]
         self._count = 0
         config = TrackConfig(num_frames=args.num_frames, image_size=args.image_size,
-                             geometry=args.geometry)
+                             frames_on=args.frames_on)
         self._perception = Perception(engine, config,
                                       [f'camera_{n}' for n in range(args.cameras)])
         self._tracks = list(self._perception.tracks.values())
         engine.prepare(args.cameras)
         while not self._next():
             pass        # until the clip is full
-        self.geometry = self._tracks[0].geometry
+        self.where = self._tracks[0].where
 
     def step(self) -> dict[str, float]:
         """Take one frame of each camera and assess it."""

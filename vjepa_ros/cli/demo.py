@@ -52,7 +52,7 @@ STALL_LIMIT_S = 30.0      # without a new frame while playing
 DRAIN_S = 2.5             # for the last results and two diagnostics messages
 TICK_S = 0.1
 SHOWN = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
-         'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
+         'resize_mode', 'weights', 'heads', 'device_reason')
 
 
 class Demo:

@@ -22,7 +22,6 @@ from vjepa_ros.lab.evaluation import document, rail, still_scenes
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.recording_replay import (
     MARKS,
-    METHODS,
     Played,
     Setup,
     assemble,
@@ -35,7 +34,6 @@ from vjepa_ros.lab.report.measurement import command, hardware, versions, write_
 from vjepa_ros.lab.report.page import fill
 from vjepa_ros.lab.worker_pool import run_all, usual_jobs
 from vjepa_ros.lab.world.rendering.render import drawing_device
-from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
@@ -43,7 +41,6 @@ from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import SourceError
 
 OF_MODEL = 'heads', 'num_frames', 'image_size'
-GEOMETRIC = METHODS[0]      # which needs no model
 MOST_ON_GPU = 6     # processes, whose contexts and scenes share its memory
 WORLD_KEYS = {'world': 'standard', 'rough': 'rough'}     # names of the worlds by key of the report
 
@@ -65,8 +62,6 @@ def make_parser() -> argparse.ArgumentParser:
                         help='also evaluate on N held-out clips of the rough world')
     parser.add_argument('--rail', action='store_true', help='also evaluate on a rendered camera '
                         f'that steps towards {len(rail.RAILS)} textured planes')
-    parser.add_argument('--method', nargs='+', choices=METHODS,
-                        help='methods to run (default: all)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
     parser.add_argument('--document', type=Path, metavar='FILE', help='write tables and plots '
                         f'between the marks <!-- {document.BLOCK}:begin --> and '
@@ -76,12 +71,6 @@ def make_parser() -> argparse.ArgumentParser:
                         'recordings and rendered clips; 0: one for each core with work, at most '
                         f'{MOST_ON_GPU} on a GPU')
     add_model(parser, *OF_MODEL)
-    parser.add_argument('--imu', action='store_true', help='use the angular rates of recordings '
-                        '(imu.csv, or motion.csv); looming is measured on the host')
-    parser.add_argument('--imu-offset', type=real(-10, 10), default=0.0, metavar='S', help='added '
-                        'to the stamps of the rates; positive where pictures are stamped late')
-    parser.add_argument('--imu-jitter', type=real(0, 1), default=JITTER_S, metavar='S',
-                        help=f'standard error of the stamps of pictures (default: {JITTER_S})')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
     parser.add_argument('--rate', type=real(0.01, 1000), metavar='HZ', help='rate at which '
                         'pictures without stamps were taken; others are thinned to it')
@@ -93,8 +82,6 @@ def check(args: argparse.Namespace) -> None:
     if not any((args.paths, args.rail, args.world, args.rough)):
         raise ValueError('there is nothing to evaluate; give recordings, or request what is '
                          'rendered with --rail, --world N or --rough N')
-    if not args.imu and (args.imu_offset, args.imu_jitter) != (0.0, JITTER_S):
-        raise ValueError('--imu-offset and --imu-jitter have no effect without --imu; add it')
     for path in filter(None, (args.json, args.document)):      # before minutes of work
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -112,11 +99,8 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
     start = time.monotonic()
     items = read_items(args.paths)
     engine = load_engine(args)
-    methods = tuple(m for m in METHODS if m in (args.method or METHODS))
-    setup = Setup(methods, Settings(), TrackConfig(
-        num_frames=args.num_frames, image_size=args.image_size,
-        geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
-        imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu, rate=args.rate)
+    setup = Setup(Settings(), TrackConfig(
+        num_frames=args.num_frames, image_size=args.image_size), engine, args.topic, args.rate)
     device = choose_device(args.device).device
     tasks = [*((play, item) for item in [*items, *(rail.items() if args.rail else [])]), *(
         task for key, name in WORLD_KEYS.items()
@@ -134,29 +118,26 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
               if (own := [part for part in parts if part.world == name])}
     report = {'looming': still_scenes.figures({
         p.item.name: p.patches for p in played if p.patches is not None}),
-        'rail': rail.figures(rails)} | assemble(played, methods) | {
+        'rail': rail.figures(rails)} | assemble(played) | {
         key: worlds[key].figures() if key in worlds else None for key in WORLD_KEYS} | {
         'configuration': configuration(args, setup, words) | {
             'minutes': round((time.monotonic() - start) / 60, 1)}}
-    if engine is not None:
-        engine.close()
+    engine.close()
     document.show(report, console)
     failed = save('--json', args.json, lambda path: write_json(path, report), console)
     return save('--document', args.document, lambda path: document.write(
         path, report, played, worlds), console) or failed
 
 
-def load_engine(args: argparse.Namespace) -> Model | None:
-    """Load the model when a method needs its heads (WeightsError where it has none)."""
-    if args.method == [GEOMETRIC]:
-        return None
+def load_engine(args: argparse.Namespace) -> Model:
+    """Load the model (WeightsError where it has no heads)."""
     engine = Model.load(ModelConfig(
         model_size=args.model_size, weights=args.weights, device=args.device,
         require_device=args.device != 'auto', **{name: getattr(args, name) for name in OF_MODEL}))
     if engine.report.heads is None:
         engine.close()
         raise WeightsError('the model has no learned heads; name a file with heads by --weights '
-                           f'or --heads, or give --method {GEOMETRIC}')
+                           'or --heads')
     return engine
 
 
@@ -165,12 +146,10 @@ def configuration(args: argparse.Namespace, setup: Setup, words: Sequence[str]
     """Return what ran with which settings on which machine."""
     machine, choice, installed = hardware(), choose_device(args.device), versions()
     on = 'no GPU' if choice.device.type == 'cpu' else device_name(choice.device)
-    model = 'no encoder, which the geometric method does not need'
-    if setup.engine is not None:
-        model = (f'{args.model_size}, {"trained" if setup.engine.report.trained else "random"} '
-                 f'weights, heads, in {setup.engine.choice.precision}')
+    model = (f'{args.model_size}, {"trained" if setup.model.report.trained else "random"} '
+             f'weights, heads, in {setup.model.choice.precision}')
     return {
-        'method': setup.methods[-1], 'methods': list(setup.methods), 'version': __version__,
+        'version': __version__,
         'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         'machine': f'{machine["logical_cores"]} cores of {machine["cpu"]}, {on}, Python '
                    f'{installed["python"]}, PyTorch {installed["torch"]}',

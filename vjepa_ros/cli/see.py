@@ -205,7 +205,7 @@ def _node(name: str, told: Told, now_s: float) -> RenderableType:
         parts.append(f'weights: {PurePath(told.text("weights")).name}'
                      + ('' if told.text('heads') else ', no heads'))
     parts += [f'{label}: {told.text(key)}' for key, label in (
-        ('looming_method', 'looming'), ('errors', 'errors'),
+        ('errors', 'errors'),
         ('last_error', 'last')) if told.text(key)]
     return Group(line, Text('   '.join(parts), 'grey70'))
 

@@ -154,7 +154,7 @@ class Watch:
         if result is None:
             return draw_overlay(track.image, None, Layers(view=track.view), status)
         return draw_overlay(result.image, result.assessment,
-                            Layers(result.moves, result.looming, result.view), status)
+                            Layers(result.moves, result.looming_map, result.view), status)
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings that the report names."""
@@ -193,7 +193,7 @@ def watch(args: argparse.Namespace, console: Console, line: str) -> int:
             if not status.results:
                 return print_error(failed or (
                     'the source ended before the first clip was full: nothing to report (a clip '
-                    f'has {args.num_frames} frames at {args.clip_fps:g} Hz)'), console)
+                    f'takes {detector.track.ring.span_s:g} s)'), console)
             console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
             lines = write_outputs(args.out, status, pictures, {
                 'command': line, 'configuration': run.configuration(),

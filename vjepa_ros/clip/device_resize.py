@@ -2,7 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Resize camera images on a device, to the very bytes that the host gives.
 
-Every step of `View.apply` and of the grey image is a sum of pixels with fixed weights followed by
+Every step of `View.apply` is a sum of pixels with fixed weights followed by
 rounding, one axis after the other, with whole numbers in float64 so that the sums are exact.
 Where OpenCV itself sums in float32, a value on the border between two bytes may fall to the other
 side; the tests count how rarely. Sums of bytes times whole numbers are exact in any order, on any
@@ -29,7 +29,6 @@ from vjepa_ros.runtime.cuda.compiler import (
     source_of,
 )
 
-GREY_WEIGHTS, GREY_BITS = (9798, 19235, 3735), 15   # OpenCV's of red, green and blue, over 2^15
 _LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
 _THREADS = 128                      # of a block of a kernel
 Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
@@ -82,37 +81,6 @@ class DeviceView:
             out[self._place].copy_(image)
 
 
-class DeviceGrey:
-    """Grey images on a device: shrunk by area like `cv2.INTER_AREA`, then `COLOR_RGB2GRAY`."""
-
-    def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
-                 device: torch.device) -> None:
-        made, mix = means_of(device), mixed_on(device)
-        self._steps: tuple[Step, ...] = (mix,)
-        if source_size == (2 * size[0], 2 * size[1]):
-            # OpenCV's area average only halves: it rounds a half up, and not to even.
-            self._steps = made.halve, mix
-        elif source_size != size:
-            self._steps = (made.area(source_size, size, device, grey=True),)
-
-    def apply(self, rgb: Tensor, out: Tensor) -> None:
-        """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
-        for step in self._steps:
-            rgb = step(rgb)
-        out.copy_(rgb)
-
-
-def mixed_on(device: torch.device) -> Step:
-    """Make the mix of colours (H, W, 3) into grey, (H, W) int32."""
-    weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
-
-    def step(rgb: Tensor) -> Tensor:
-        total = (rgb.to(torch.int32) * weight).sum(-1, dtype=torch.int32)
-        return (total + (1 << GREY_BITS - 1)) >> GREY_BITS
-
-    return step
-
-
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
     """Make the steps of the host's area average."""
@@ -131,19 +99,16 @@ class PlainMeans:
         total = image.reshape(h // 2, 2, w // 2, 2, 3).sum((1, 3), dtype=torch.int32)
         return ((total + 2) >> 2).to(torch.uint8)
 
-    def area(self, size: tuple[int, int], wanted: tuple[int, int], device: torch.device,
-             grey: bool = False) -> Step:
-        """Make a resize by area; to one of the mixed colours if `grey`."""
+    def area(self, size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+        """Make a resize by area."""
         cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
         share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None],
                                 dtype=torch.float64, device=device)
         down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
-        mix = mixed_on(device)
 
         def step(image: Tensor) -> Tensor:
             # One division: what is half a byte is exactly that, and rounds to the even one.
-            out = across(down(image)).div_(share).round_().clamp_(0, 255).to(torch.uint8)
-            return mix(out).to(torch.uint8) if grey else out
+            return across(down(image)).div_(share).round_().clamp_(0, 255).to(torch.uint8)
 
         return step
 
@@ -162,17 +127,16 @@ class KernelMeans(PlainMeans):
         self.made['halve'](*one_each(count, _THREADS), [image.contiguous(), out, count, w // 2])
         return out
 
-    def area(self, size: tuple[int, int], wanted: tuple[int, int], device: torch.device,
-             grey: bool = False) -> Step:
+    def area(self, size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
         """See `PlainMeans.area`."""
         (left, columns), (top, rows) = (
             [torch.as_tensor(v, dtype=torch.int32, device=device)
              for v in _runs(_area_weights(n, m))] for n, m in zip(size, wanted, strict=True))
         shape, count = wanted[::-1], wanted[0] * wanted[1]
-        numbers = [wanted[0], columns.shape[1], rows.shape[1], int(grey)]
+        numbers = [wanted[0], columns.shape[1], rows.shape[1]]
 
         def step(image: Tensor) -> Tensor:
-            out = image.new_empty(shape if grey else (*shape, 3))
+            out = image.new_empty((*shape, 3))
             self.made['area'](*one_each(count, _THREADS), [
                 image.contiguous(), out, left, columns, top, rows, count, image.shape[1],
                 *numbers])
@@ -182,9 +146,8 @@ class KernelMeans(PlainMeans):
 
 
 def kernel_source() -> str:
-    """Read the source of the kernels, with the constants it needs."""
-    red, green, blue = GREY_WEIGHTS
-    return source_of('vjepa_ros.clip', 'resize', RED=red, GREEN=green, BLUE=blue, BITS=GREY_BITS)
+    """Read the source of the kernels."""
+    return source_of('vjepa_ros.clip', 'resize')
 
 
 @lru_cache(maxsize=16)
@@ -205,8 +168,7 @@ def trial(means: PlainMeans, device: torch.device) -> Tensor:
     size, wanted = (62, 46), (20, 15)
     image = torch.randint(256, (size[1], size[0], 3), dtype=torch.uint8,
                           generator=torch.Generator().manual_seed(0)).to(device)
-    found = (means.halve(image), means.area(size, wanted, device)(image),
-             means.area(size, wanted, device, grey=True)(image))
+    found = means.halve(image), means.area(size, wanted, device)(image)
     return torch.cat([part.flatten().float() for part in found])
 
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
-// Means of the pixels under each new one, as `device_resize`. Images (h, w, 3). Defined by the
-// caller: RED, GREEN, BLUE, BITS, the weights of a grey image over 2^BITS.
+// Means of the pixels under each new one, as `device_resize`. Images (h, w, 3).
 
 // Each thread computes a byte of an image of half the size.
 extern "C" __global__ void halve(const unsigned char* image, unsigned char* out, int all, int w) {
@@ -13,10 +12,10 @@ extern "C" __global__ void halve(const unsigned char* image, unsigned char* out,
 }
 // Each thread computes a pixel: a sum with whole weights, `wide` of them from a first column and
 // `tall` from a first row on, over the sum of the weights; what is half a byte goes to the even
-// one. For a grey image they are mixed into one byte.
+// one.
 extern "C" __global__ void area(const unsigned char* image, unsigned char* out, const int* left,
                                 const int* columns, const int* top, const int* rows, int all,
-                                int w, int cols, int wide, int tall, int grey) {
+                                int w, int cols, int wide, int tall) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= all) return;
   const int x = i % cols, y = i / cols;
@@ -35,15 +34,11 @@ extern "C" __global__ void area(const unsigned char* image, unsigned char* out, 
     }
   }
   const long long total = across * down;
-  const int colors[3] = {RED, GREEN, BLUE};
-  int mixed = 1 << (BITS - 1);
 #pragma unroll
   for (int c = 0; c < 3; ++c) {
     long long value = sums[c] / total;
     const long long twice = 2 * (sums[c] - value * total);
     if (twice > total || (twice == total && value & 1)) ++value;
-    if (grey) mixed += colors[c] * (int)value;
-    else out[3 * i + c] = value;
+    out[3 * i + c] = value;
   }
-  if (grey) out[i] = mixed >> BITS;
 }

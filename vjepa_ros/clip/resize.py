@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -125,6 +124,13 @@ class View:
         return boxes
 
     @cached_property
+    def patch_centers(self) -> np.ndarray:
+        """Points (x, y) in the middle of the visible part of every patch, (Hp, Wp, 2)."""
+        centers = 0.5 * (self.patch_boxes[..., :2] + self.patch_boxes[..., 2:]) - 0.5
+        centers.flags.writeable = False
+        return centers
+
+    @cached_property
     def patch_valid(self) -> np.ndarray:
         """Fraction of every patch that shows image, (Hp, Wp) float32, read only; bars are 0."""
         size = self.patch_boxes[..., 2:] - self.patch_boxes[..., :2]
@@ -175,45 +181,10 @@ class View:
         return out
 
 
-class PatchCells:
-    """Give each patch of a view the cell nearest to the centre of its visible part.
-
-    `xs, ys`: centres of the columns and of the rows of cells, in pixels of an image that shows the
-    whole source and has a `size` (width, height).
-    """
-
-    def __init__(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray,
-                 size: tuple[int, int], view: View) -> None:
-        columns, touches_x = _nearest(np.asarray(xs, np.float64), 0, size[0], view)
-        rows, touches_y = _nearest(np.asarray(ys, np.float64), 1, size[1], view)
-        self._places = rows[:, None] * len(xs) + columns
-        self._without = ~(touches_y[:, None] & touches_x[None, :] & (view.patch_valid > 0))
-
-    def of(self, values: np.ndarray) -> np.ndarray:
-        """Resample (Hc, Wc) float32 to (Hp, Wp); NaN where no image or no cell is."""
-        out = values.take(self._places)
-        out[self._without] = np.nan
-        return out
-
-
 def middle(values: np.ndarray) -> float:
     """Return the median of numbers without NaN, ten times as fast as `np.median` for a few."""
     ascending = np.sort(values, axis=None)
     return float((ascending[(ascending.size - 1) // 2] + ascending[ascending.size // 2]) / 2)
-
-
-def _nearest(cells: np.ndarray, axis: int, length: int,
-             view: View) -> tuple[np.ndarray, np.ndarray]:
-    """Per patch along one axis: index of the nearest cell and whether the two overlap."""
-    extent = view.source_size[axis]
-    cells = (cells + 0.5) * extent / length
-    boxes = view.patch_boxes
-    line = boxes[0] if axis == 0 else boxes[:, 0]
-    low, high = line[:, axis], line[:, axis + 2]
-    distance = np.abs((low + high)[:, None] / 2 - cells[None, :])
-    index = distance.argmin(axis=1)
-    pitch = middle(np.diff(cells)) if len(cells) > 1 else extent
-    return index, distance[np.arange(len(index)), index] <= (high - low + pitch) / 2
 
 
 def _resize(image: np.ndarray, out: np.ndarray) -> None:

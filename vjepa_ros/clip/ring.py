@@ -14,11 +14,13 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
+
+from vjepa_ros.model.variants import BACK_S, STEP_S, TUBELET
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +34,15 @@ MAX_CAMERA_HZ = 60.0
 # A frame at most this much older than the newest is put in its place; an older one means that
 # time went backwards (a bag that loops, a clock that was set) and resets.
 REORDER_S = 0.2
+SLOW_STEP_S = 0.21  # between the newest frames of a stream: the camera is slower than 5 Hz
 MAX_BYTES = 512 << 20  # of the frames of one camera
 
 
 @dataclass(eq=False)
 class Frame:
-    """A picture as the model and looming need it, on the host or on a device."""
+    """A picture as the model needs it, on the host or on a device."""
 
     rgb: np.ndarray | None = None   # (S, S, 3) uint8 input of the model; None on a device
-    grey: np.ndarray | None = None  # (h, w) uint8 for looming; None on a device
     uploaded: Any = None    # the image on a device, before it is in the store there
     row: int = -1       # place in the store of a device
     stamp_ns: int = 0
@@ -49,7 +51,7 @@ class Frame:
     @property
     def nbytes(self) -> int:
         total = 0
-        for part in (self.rgb, self.grey, self.uploaded):
+        for part in (self.rgb, self.uploaded):
             total += 0 if part is None else part.nbytes
         return total
 
@@ -79,24 +81,30 @@ class Sample:
     frame_id: str
     size: tuple[int, int]  # width and height of its source image [px]
     span_s: float  # time from the first to the last chosen frame [s]
-    rate_hz: float  # distinct frames per second over the span; lower with a slow camera
+    # Distinct frames per second over the span, or in the newest tubelet of a stream
+    rate_hz: float
     distinct: int  # number of different frames in the clip
+    slow: bool  # whether the camera is too slow for it
 
-    def moments(self, clip_fps: float) -> np.ndarray:
-        """Return when the frames were taken, in intervals of `clip_fps` (num_frames,) float64."""
-        return np.asarray(self.stamps_ns, np.float64) / NS * clip_fps
+    @property
+    def step_s(self) -> float:
+        """Time between the newest two frames [s]."""
+        return (self.stamps_ns[-1] - self.stamps_ns[-2]) / NS
+
+    def moments(self) -> np.ndarray:
+        """Return when the frames were taken [s], (num_frames,) float64."""
+        return np.asarray(self.stamps_ns, np.float64) / NS
 
 
 class FrameRing:
     """The frames of one camera, ordered by stamp.
 
-    A clip has `num_frames` frames (at least 2), sampled at `clip_fps` [Hz]. A longer time between
-    neighbouring frames than `max_frame_gap` [s] resets the ring; `recent` must be able to reach
-    back `history` [s].
+    A clip has `num_frames` frames (at least 2), sampled at `clip_fps` [Hz], or as the tubelets of
+    a `stream`. A longer time between neighbouring frames than `max_frame_gap` [s] resets the ring.
     """
 
     def __init__(self, num_frames: int, clip_fps: float, max_frame_gap: float = 1.0, *,
-                 history: float = 0.6, name: str = 'camera') -> None:
+                 name: str = 'camera', stream: bool = False) -> None:
         for key, value in (('clip_fps', clip_fps), ('max_frame_gap', max_frame_gap)):
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f'{key} is {value}, must be a positive number')
@@ -104,7 +112,9 @@ class FrameRing:
         self.clip_fps = clip_fps
         self.max_frame_gap = max_frame_gap
         self.name = name
-        window = max((num_frames - 1) / clip_fps, history) + 1.0 / clip_fps
+        # From the first frame of a clip, or the first tubelet of a stream, to the newest frame.
+        self.span_s = BACK_S[num_frames // TUBELET - 2] if stream else (num_frames - 1) / clip_fps
+        window = self.span_s + (BACK_S[0] if stream else 1.0 / clip_fps)
         self._window_ns = round(window * NS)
         # Both ends of the window, and the frame just before it.
         self._wanted = max(num_frames + 1, math.ceil(window * MAX_CAMERA_HZ) + 3)
@@ -148,8 +158,8 @@ class FrameRing:
             return 0
         if self._covered():
             return self.num_frames
-        span = (self._stamps[-1] - self._stamps[0]) / NS
-        return min(self.num_frames - 1, 1 + math.floor(span * self.clip_fps + 1e-6))
+        part = (self._stamps[-1] - self._stamps[0]) / NS / self.span_s
+        return min(self.num_frames - 1, 1 + math.floor(part * (self.num_frames - 1) + 1e-6))
 
     def push(self, stamp_ns: int, frame: Frame, *, frame_id: str = '',
              size: tuple[int, int] = (0, 0), arrival_ns: int | None = None) -> Push:
@@ -198,30 +208,27 @@ class FrameRing:
     def sample_stream(self, remembered: Container[object]) -> Sample | None:
         """Choose the tubelets that a stream continues with, instead of an even clip.
 
-        The newest frame goes with the one nearest to an interval before it. The tubelets before
-        it end about 2, 4, 6 and so on intervals earlier: in remembered frames within an interval
-        of that time, else in the nearest ones. No frame goes with itself. Where a gap leaves too
-        few frames, the oldest tubelet stands for those before it, as in training. None until the
-        frames cover the span of a clip, and there is one more of them than tubelets.
+        The newest frame goes with the one nearest to `STEP_S` before it. The tubelets before it
+        end about `BACK_S` earlier: in remembered frames within a quarter of that time, else in the
+        nearest ones. None until the frames cover the time from the first to the last tubelet, and
+        there is one more of them than tubelets.
         """
-        if not self._covered() or len(self._stamps) <= self.num_frames // 2:
+        count = self.num_frames // TUBELET
+        if not self._covered() or len(self._stamps) <= count:
             return None
-        stamps, frames, step_ns = self._stamps, self.frames, NS / self.clip_fps
+        stamps, frames = self._stamps, self.frames
         newest, picks = len(stamps) - 1, list[int]()
-        for back in range(self.num_frames // 2):
-            if back and newest > 1:
-                target, end, best = stamps[-1] - round(2 * back * step_ns), newest, math.inf
-                first = bisect.bisect_left(stamps, target - math.floor(step_ns), 1, end)
-                for at in range(first, end):
-                    off = abs(stamps[at] - target)
-                    if off > step_ns and stamps[at] > target:
-                        break
-                    if off < best and frames[at].key in remembered:
-                        newest, best = at, off
-                if best == math.inf:
-                    newest = _nearest(stamps, target, 1, end)
-            picks += [newest, _nearest(stamps, stamps[newest] - round(step_ns), 0, newest)]
-        return self._chosen(picks[::-1])
+        for number, back_s in enumerate((0.0, *BACK_S[:count - 1])):
+            if number:
+                target = stamps[-1] - round(back_s * NS)
+                first = count - number      # each older tubelet needs a frame, and one before
+                near = [at for at in range(first, newest) if frames[at].key in remembered
+                        and abs(stamps[at] - target) <= 0.25 * back_s * NS]
+                newest = (min(near, key=lambda at: abs(stamps[at] - target)) if near
+                          else _nearest(stamps, target, first, newest))
+            picks += [newest, _nearest(stamps, stamps[newest] - round(STEP_S * NS), 0, newest)]
+        found = self._chosen(picks[::-1])
+        return replace(found, rate_hz=1 / found.step_s, slow=found.step_s > SLOW_STEP_S)
 
     def _chosen(self, picks: Sequence[int]) -> Sample:
         """Make a sample of the frames at some places, oldest first."""
@@ -230,14 +237,7 @@ class FrameRing:
         span_s = (stamps[-1] - stamps[0]) / NS
         rate = (distinct - 1) / span_s if span_s > 0 else math.nan
         return Sample(tuple(map(self.frames.__getitem__, picks)), stamps, stamps[-1],
-                      self.frame_id, self.size, span_s, rate, distinct)
-
-    def recent(self, span_s: float) -> list[Frame]:
-        """Return the frames of the last `span_s` seconds, oldest first, but at least two."""
-        if not self._stamps:
-            return []
-        first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
-        return self.frames[max(0, min(first, len(self._stamps) - 2)):]
+                      self.frame_id, self.size, span_s, rate, distinct, distinct < len(picks))
 
     def reset(self, reason: str = 'manual') -> None:
         """Forget all frames and count the reason."""
@@ -300,16 +300,15 @@ class FrameRing:
         if len(self._stamps) < 2:
             return False
         span = (self._stamps[-1] - self._stamps[0]) / NS
-        wanted = (self.num_frames - 1) / self.clip_fps
-        if span >= wanted:
+        if span >= self.span_s:
             return True
-        return span + 0.5 * float(np.median(np.diff(self._stamps))) / NS >= wanted
+        return span + 0.5 * float(np.median(np.diff(self._stamps))) / NS >= self.span_s
 
     def _make_room(self, stamp_ns: int) -> None:
         horizon = max(stamp_ns, self._stamps[-1] if self._stamps else stamp_ns) - self._window_ns
         # One frame older than the window stays: the oldest target may be nearest to it. And so
-        # many stay that each tubelet of a stream has a frame of its own, with this one.
-        least = max(2, self.num_frames // 2)
+        # many stay that each tubelet of a stream ends in a frame of its own, with this one.
+        least = max(2, self.num_frames // TUBELET)
         while len(self._stamps) > least and self._stamps[1] < horizon:
             self._remove(0)
         if len(self._stamps) >= self.capacity > 0:

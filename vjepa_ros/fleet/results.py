@@ -230,7 +230,7 @@ def _page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
     settings, level = facts['configuration'], facts['event_rule']['level']
     track = settings['track']
     named = {'Model': settings['engine']['model_size'], 'Weights': facts['weights_sha256'][:16],
-             'Clip': f"{track['num_frames']} frames at {track['clip_fps']:g} Hz"}
+             'Clip': f"{track['num_frames']} frames"}
     body = ['<header><h1>Events in recordings</h1><div class="facts">'
             + ''.join(f'<div><b>{name}</b>{escape(value)}</div>' for name, value in named.items())
             + f'</div><code class="cmd">{escape(facts["command"])}</code></header>',

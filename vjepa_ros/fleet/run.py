@@ -104,9 +104,8 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
         draft.unlink(missing_ok=True)
     track = run.config.track
     run.problems += [
-        f'{recording}: no rows, no clip was ever full: it must cover '
-        f'{(track.num_frames - 1) / track.clip_fps:g} s without a gap of more than '
-        f'{track.max_frame_gap:g} s (parameters num_frames, clip_fps, max_frame_gap)'
+        f'{recording}: no rows, no clip was ever full: it is too short, or has gaps of more than '
+        f'{track.max_frame_gap:g} s (parameter max_frame_gap)'
         for recording, count in rows.items() if not count]
 
 

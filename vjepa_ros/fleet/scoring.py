@@ -27,7 +27,7 @@ from vjepa_ros.fleet.results import (
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import file_sha256
 from vjepa_ros.model.checkpoint.load import bundled_file
-from vjepa_ros.model.variants import find_variant
+from vjepa_ros.model.variants import BACK_S, find_variant
 from vjepa_ros.overlay import Layers, OverlayStatus, draw_overlay
 from vjepa_ros.perception.pipeline import EARLY, Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -67,7 +67,7 @@ class ScoreConfig:
         that hysteresis has held for longer than that differs from one scored without chunks.
         """
         track, settings = self.track, self.settings
-        clip_s = max((track.num_frames - 1) / track.clip_fps, track.looming_history)
+        clip_s = max((track.num_frames - 1) / track.clip_fps, BACK_S[-1])
         return clip_s + 1.0 / track.clip_fps + SETTLED * settings.smoothing + settings.level_hold
 
     def text(self) -> str:
@@ -170,7 +170,7 @@ class Scorer:
 
     def score(self, chunk: Chunk) -> Scored:
         """Score a chunk and write its file."""
-        remembered_s = self._engine.stream_reach / self._config.track.clip_fps
+        remembered_s = self._engine.stream_reach
         begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s - remembered_s)
         # A frame just before the end may give way to one after it.
         end_s = chunk.end_s + 1.0 / self._config.max_rate
@@ -270,7 +270,7 @@ def _frames(loads: Iterator[tuple[float, Load]], chunk: Chunk, scored: Scored
 def thumbnail(result: Result) -> bytes:
     """Draw a small overlay as JPEG."""
     a = result.assessment
-    overlay = draw_overlay(result.image, a, Layers(result.moves, result.looming, result.view),
+    overlay = draw_overlay(result.image, a, Layers(result.moves, result.looming_map, result.view),
                            OverlayStatus(camera=a.camera), THUMBNAIL_PX)
     return cv2.imencode('.jpg', overlay, [cv2.IMWRITE_JPEG_QUALITY, 80])[1].tobytes()
 

@@ -12,7 +12,7 @@ from vjepa_ros.perception.types import KNOWN_FLAGS
 # Faults of a source besides the flags of its assessments.
 ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
 # Faults that slow motion where `stop_on` leaves them out; other flags are then no faults.
-SLOWING = (*ALWAYS, 'low_texture', 'geometry_failed')
+SLOWING = (*ALWAYS, 'low_texture')
 
 HORIZON_S = 6.0          # longest time to contact that is used: looming is noise beyond
 MEASURING_SPEED = 0.1    # slower [m/s], a view where nothing approaches shows no free path
@@ -54,8 +54,8 @@ class GuardSettings:
         (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up', 'looming_unknown',
          'not_finite'),
         'Faults of a source that stop motion towards it: missing, timeout, clock, malformed, '
-        'unknown, frozen and flags of the assessment; of these six, low_texture and '
-        'geometry_failed, what is left out slows motion to 0.1 m/s')
+        'unknown, frozen and flags of the assessment; of these six and '
+        'low_texture, what is left out slows motion to 0.1 m/s')
     uncovered: str = parameter(
         'free', 'Treatment of motion where no source looks, such as reversing with one camera '
         'ahead; free: pass it, blind, with a warning; slow: at most 0.1 m/s; stop: none',

@@ -28,7 +28,7 @@ MIN_SPEED = 0.05          # the robot stops rather than crawls below this [m/s]
 HYSTERESIS = 0.25         # part by which a threshold must be exceeded before a stop ends
 WINDOW_S = 0.4            # before its stamp over which a time to contact is measured
 # Part of the commanded speed left at CAUTION and WARNING, and at a CAUTION with a collision
-# probability below the third: there either geometry or heads see what the other contradicts, and
+# probability below the third: there patches and clip head contradict each other, and
 # robots slowed to 0.7 lost 15 % of their progress on free ways.
 CAUTION_FACTOR, DOUBTED_FACTOR, DOUBTED_BELOW = 0.7, 0.95, 0.5
 FROZEN_TRAVEL = 0.05      # under bitwise equal pictures that makes a fault, in m or rad

@@ -134,7 +134,7 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x).to(cos.dtype), self.steps)
 
 
-def bias_of(layer: nn.Linear | nn.Conv3d) -> Tensor:
+def bias_of(layer: nn.Linear | nn.Conv2d | nn.Conv3d) -> Tensor:
     """Return the bias of a layer; all layers here have one."""
     assert layer.bias is not None
     return layer.bias

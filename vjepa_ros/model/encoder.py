@@ -18,11 +18,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import Block, EPS, LayerMemory, ModuleList, bias_of
+from vjepa_ros.model.matching import Matching
 from vjepa_ros.model.rope import Positions
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET, Variant
+from vjepa_ros.model.variants import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    PATCH,
+    STEP_S,
+    TUBELET,
+    Variant,
+)
 
 VERSIONS = ('2.0', '2.1')
 INIT_STD = 0.02
+TIME_S = 0.25     # in which a block-causal encoder counts positions
 
 
 class Normalise:
@@ -62,7 +71,8 @@ class Encoder(nn.Module):
     depths. A tubelet attends to the `window` latest tubelets; 0: all attend to all.
     """
 
-    def __init__(self, variant: Variant, version: str = '2.0', window: int = 0):
+    def __init__(self, variant: Variant, version: str = '2.0', window: int = 0,
+                 matching: bool = False):
         super().__init__()
         if version not in VERSIONS:
             raise ValueError(f"model version '{version}' is not implemented; "
@@ -86,8 +96,10 @@ class Encoder(nn.Module):
             self.norms_block = ModuleList(
                 nn.LayerNorm(variant.dim, eps=EPS) for _ in self._ends)
         if window:
-            # What a token gets for each factor e between the frames of its tubelet.
-            self.interval_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
+            # What a token gets for each factor e between the frames of its tubelet, and between
+            # the newest frames of this and the one before.
+            self.interval_embed = nn.Parameter(torch.zeros(2, 1, variant.dim))
+        self.matching = Matching(variant.dim) if matching else None
         self._positions = Positions(variant.head_dim, version)
 
     def forward(self, clip: Tensor, times: Tensor | None = None,
@@ -114,11 +126,13 @@ class Encoder(nn.Module):
 
     def step(self, frames: Tensor, times: Tensor, memory: Sequence[LayerMemory],
              allowed: Tensor | None = None) -> Tensor:
-        """Encode the next tubelet (B, 3, 2, height, width) of B streams, as at the end of a clip.
+        """Encode the next tubelet of B streams, as at the end of a clip.
 
+        `frames`: (B, 3, `step_frames`, height, width); with matching the newest frame of the
+        tubelet before it comes first.
         `allowed`: (B, 1, 1, M + N) bool, which tokens of memory and tubelet a stream has.
         """
-        grid = self.grid(frames.shape)
+        grid = self.grid(frames[:, :, -TUBELET:].shape)
         x = self._embed(frames, times)
         cos, sin = self._tables(grid, x.device, times)
         x = self.run_blocks(x, cos, sin, allowed, memory)
@@ -132,9 +146,12 @@ class Encoder(nn.Module):
         return x
 
     def times(self, stamps: Tensor) -> Tensor:
-        """Compute what a block-causal encoder is told of stamps (B, T) in frame intervals."""
-        spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
-        return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
+        """Compute what a block-causal encoder is told of stamps (B, T) [s], float64."""
+        ends = stamps[:, 1::2]
+        steps = ends - stamps[:, ::2]
+        spacings = torch.cat((steps[:, :1], ends.diff()), 1)    # the first has none before it
+        told = torch.stack((steps / STEP_S, spacings / TIME_S), -1).log().float()
+        return torch.cat((self._positions.turns(ends / (TUBELET * TIME_S)), told), -1)
 
     def dense(self, clip: Tensor, levels: int = 4, times: Tensor | None = None) -> Tensor:
         """Compute the dense features of version 2.1: its deepest taps side by side."""
@@ -166,7 +183,7 @@ class Encoder(nn.Module):
                 ) -> tuple[Tensor, Tensor]:
         if times is None:
             return self._positions.tables(grid, device, self.branch_dtype)
-        return self._positions.tables_at(times[..., :-1], grid, self.branch_dtype)
+        return self._positions.tables_at(times[..., :-2], grid, self.branch_dtype)
 
     def _allowed(self, grid: tuple[int, int, int], device: torch.device) -> Tensor | None:
         """Which token may attend to which, (N, N); None for all to all."""
@@ -178,13 +195,12 @@ class Encoder(nn.Module):
         return (back >= 0) & (back < self.window)
 
     def _embed(self, clip: Tensor, times: Tensor | None) -> Tensor:
-        x = self._patches(clip)
         if times is None:
-            return x
-        spacing = times[..., -1]        # B T'
-        patches = clip.shape[3] // PATCH * (clip.shape[4] // PATCH)
-        at = torch.arange(spacing.shape[1] * patches, device=x.device)[None] // patches
-        return x + spacing.gather(1, at.expand(len(x), -1))[..., None] * self.interval_embed
+            return self._patches(clip)
+        x = self._patches(clip[:, :, -TUBELET * times.shape[1]:])
+        told = times[..., -2:] @ self.interval_embed[:, 0]      # B T' D
+        x = (x.unflatten(1, (told.shape[1], -1)) + told[:, :, None]).flatten(1, 2)
+        return x if self.matching is None else x + self.matching(clip).float()
 
     def _patches(self, clip: Tensor) -> Tensor:
         # The residual stream is float32, also where autocast computed the patches in half.
@@ -205,6 +221,11 @@ class Encoder(nn.Module):
 
     def _is_image(self, shape: torch.Size | tuple[int, ...]) -> bool:
         return self.version == '2.1' and shape[2] == 1
+
+    @property
+    def step_frames(self) -> int:
+        """Frames that `step` takes."""
+        return TUBELET if self.matching is None else TUBELET + 1
 
     @property
     def branch_dtype(self) -> torch.dtype:
@@ -233,6 +254,8 @@ class Encoder(nn.Module):
             self.video_mod_embed.zero_()
         if self.window:
             self.interval_embed.zero_()
+        if self.matching is not None:
+            self.matching.init_random(generator)
 
 
 def pooled(features: Tensor, per_tubelet: bool = False) -> Tensor:

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 PATCH = 16  # pixels per side of a patch
 TUBELET = 2  # frames per token layer
 # Frames of a clip and their side [px]: what the weights of the package are made for.
-NUM_FRAMES, IMAGE_SIZE = 8, 256
+NUM_FRAMES, IMAGE_SIZE = 4, 256
+# Times of a stream [s]: between the frames of a tubelet, and from the ends of the tubelets in
+# memory, the latest first, to the newest frame.
+STEP_S, BACK_S = 1 / 15, (0.2,)
+MOST_WINDOW = 1 + len(BACK_S)   # tubelets that a tubelet of a stream attends to, itself counted
 
 # Blocks, counted from 0, whose features version 2.1 normalises, by depth of the network.
 TAPS = {12: (2, 5, 8, 11), 24: (5, 11, 17, 23), 40: (9, 19, 29, 39), 48: (11, 23, 37, 47)}

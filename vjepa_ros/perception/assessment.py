@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Assess one clip, then smooth over the clips of a camera.
 
-`assess` is a pure function: it adds scores and flags to what `vjepa_ros.perception.fusion` judges.
-`LevelFilter` keeps the only state, smoothing and the hold of a level, which follows from
+`assess` is a pure function: it adds scores and flags to what `vjepa_ros.perception.judgement`
+says. `LevelFilter` keeps the only state, smoothing and the hold of a level, which follows from
 `vjepa_ros.perception.danger`.
 """
 
@@ -21,24 +21,21 @@ from vjepa_ros.perception.danger import (
     agreed_contact,
     approaches,
     collision_if_ahead,
-    contact_probability,
     level_beside,
     measured_flags,
     time_to_contact,
-    turned_far,
 )
-from vjepa_ros.perception.fusion import Judgement, Sources, WHOLE, without_sight
+from vjepa_ros.perception.judgement import Judgement, Said, without_sight
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
 
 NS = 1e9
 LEAST_SIGHT = 0.2      # part of the middle of the view that shows detail, for a CLEAR
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
-PAUSE_S = 12.0         # between results after which the one before confirms nothing: longer than
-                       # results may be apart by `max_rate`
+WHOLE = 0.999          # part of a picture from which heads count as seeing all of it
 
 
-def assess(camera: str, sample: Sample, view: View, sources: Sources, found: Judgement,
+def assess(camera: str, sample: Sample, view: View, said: Said, found: Judgement,
            settings: Settings, *, motion_score: float, age_s: float, flags: Quality,
            still_s: float = math.nan, sight: float = math.nan) -> tuple[Judgement, Assessment]:
     """Return what a clip says about contact, and its assessment before smoothing.
@@ -49,17 +46,15 @@ def assess(camera: str, sample: Sample, view: View, sources: Sources, found: Jud
     unknown. The assessment has no level and no probability yet; those follow from
     `LevelFilter.smooth`.
     """
-    heads, field = sources.learned, sources.geometric
+    heads = said.learned
     if sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
         found, heads, flags = left, None, flags | Quality.LOW_TEXTURE
     threat = found.threat
     for flag, is_set in (
-            (Quality.GYROSCOPE_UNUSED, bool(field and field.gyroscope)),
             (Quality.PARTIAL_VIEW, view.coverage < WHOLE),
             (Quality.STALE, bool(age_problem(age_s, settings.max_frame_age))),
-            (Quality.SLOW_CAMERA, sample.distinct < len(sample.frames)),
-            (Quality.ASSUMED_INTRINSICS, sources.optics.assumed),
-            (Quality.DISAGREEMENT, found.disagrees)):
+            (Quality.SLOW_CAMERA, sample.slow),
+            (Quality.ASSUMED_INTRINSICS, said.optics.assumed)):
         if is_set:
             flags |= flag
     return found, Assessment(
@@ -89,37 +84,32 @@ class LevelFilter:
         self._level = Level.UNKNOWN
         self._since_ns = 0
         self._results = 0
-        self._stamp_ns, self._before = 0, NOTHING
 
     def smooth(self, raw: Assessment, found: Judgement, settings: Settings) -> Assessment:
         """Return the assessment of the newest clip with smoothed scores and its level.
 
         `raw`: unsmoothed scores (NaN = unknown) and flags so far, see `assess`; `found`: gives
-        the probability of contact, None when it follows from the smoothed looming rate, and the
-        looming rate that the level follows, None for that of `raw`.
+        the probability of contact, and the looming rate that the level follows.
         """
         stamp_ns, flags = raw.stamp_ns, raw.flags
         self._results += 1
         if self._results <= SETTLE_RESULTS:
             flags |= Quality.WARMING_UP
-        seen = self._counted(raw, found)
-        scores = {
-            'rate': seen.rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,
-            'ahead': raw.collision_if_ahead, 'believed': seen.believed}
-        if found.probability is not None:
-            scores['probability'] = seen.probability
+        # Looming rates are smoothed on the patches; again, robots would stop too late.
+        scores = {'motion': raw.motion_score, 'ahead': raw.collision_if_ahead,
+                  'probability': found.probability}
         scores = {name: self._smooth(name, value, stamp_ns, settings.smoothing)
                   for name, value in scores.items()}
-        probability = scores.get('probability')
-        if probability is None:
-            probability = contact_probability(scores['rate'], settings.collision_horizon)
-        elif math.isnan(scores['rate']):     # what it was while something was measured counts less
-            probability = max(probability, seen.probability)
+        probability = scores['probability']
+        if math.isnan(raw.looming_rate):     # what it was while something was measured counts less
+            probability = max(probability, found.probability)
         contact = NOTHING if flags & BLIND else Contact(
-            scores['rate'], scores['believed'], probability)
+            raw.looming_rate, found.believed, probability)
         level = self._next_level(contact, stamp_ns, settings)
         contact = agreed_contact(contact, level, settings)
-        flags |= measured_flags(contact.rate, raw.known_fraction)
+        # Without heads it is not the picture that shows too little.
+        flags |= measured_flags(
+            contact.rate, 1.0 if Quality.HEADS_OUT_OF_RANGE in flags else raw.known_fraction)
         if contact.doubted:
             flags |= Quality.DISAGREEMENT
         closing = approaches(contact.rate, settings)
@@ -133,24 +123,11 @@ class LevelFilter:
         if flags & BLIND:
             clearance = ahead = math.nan
         return replace(
-            raw, motion_score=scores['motion'], obstacle_score=scores['obstacle'],
+            raw, motion_score=scores['motion'],
             collision_probability=contact.probability, collision_if_ahead=ahead,
             clearance=clearance,
             time_to_contact=time_to_contact(contact.rate, settings), looming_rate=contact.rate,
             bearing=bearing, elevation=elevation, level=level, flags=flags)
-
-    def _counted(self, raw: Assessment, found: Judgement) -> Contact:
-        """Return what counts of a moment, before smoothing."""
-        if raw.stamp_ns - self._stamp_ns > PAUSE_S * NS:
-            self._before = NOTHING
-        now = Contact(raw.looming_rate,
-                      raw.looming_rate if found.believed is None else found.believed,
-                      math.nan if found.probability is None else found.probability)
-        before, field = self._before, found.field
-        self._stamp_ns, self._before = raw.stamp_ns, now
-        if field is not None and field.gyroscope != '' and turned_far(field.rotation, field.dt_s):
-            return now.shown_twice(before)
-        return now if found.by_heads is None else now.shown_twice(before, found.by_heads)
 
     def _smooth(self, name: str, value: float, stamp_ns: int, tau_s: float) -> float:
         """Smooth a score; NaN stays NaN at once: an old value is never shown as current."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Follow one camera: frames in, clips out, and results from looming and the model."""
+"""Follow one camera: frames in, clips out, and results of the model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,12 +19,9 @@ import torch
 from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame, FrameRing, Push, Sample
-from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.looming.gyroscope import Gyroscope
-from vjepa_ros.looming.structure import Shown, StillView
 from vjepa_ros.perception.assessment import LevelFilter, assess
-from vjepa_ros.perception.frame_store import HostGeometry
-from vjepa_ros.perception.fusion import Judgement, Sources, judge
+from vjepa_ros.perception.frame_store import HostFrames
+from vjepa_ros.perception.judgement import Judgement, Said, judge
 from vjepa_ros.perception.learned import (
     HeadsSaid,
     HeadsUse,
@@ -32,7 +30,6 @@ from vjepa_ros.perception.learned import (
     learned_fields,
 )
 from vjepa_ros.perception.patch_maps import (
-    looming_map,
     motion_map,
     motion_of,
     motion_score,
@@ -40,6 +37,7 @@ from vjepa_ros.perception.patch_maps import (
     valid_mask,
 )
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.perception.structure import Shown, StillView
 from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
@@ -48,14 +46,16 @@ from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.runtime.runner import Clip
 
 if TYPE_CHECKING:
-    from vjepa_ros.perception.gpu_frames import DeviceGeometry
+    from vjepa_ros.perception.gpu_frames import DeviceFrames
     from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
-    Geometry = HostGeometry | DeviceGeometry
+    Frames = HostFrames | DeviceFrames
 
 T = TypeVar('T')
 log = logging.getLogger(__name__)
 
+NS = 1e9
+NO_RATES = np.empty((0, 0), np.float32), 0
 LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones follow
 
 
@@ -65,101 +65,63 @@ class Observation:
     def __init__(self, track: CameraState, sample: Sample, settings: Settings,
                  wants: Wants) -> None:
         self.track, self.sample, self.settings, self.wants = track, sample, settings, wants
-        self.geometry, self.optics = track.place, track.optics()
-        self.heads_problem = track.heads.problem(sample)    # why they are not valid; or ''
+        self.store, self.optics = track.store, track.optics()
+        # Why no heads are valid; or ''
+        self.heads_problem = track.heads.problem(sample)
         # Whether the model is asked for them.
-        self.by_heads = track.heads.wanted(self.heads_problem, wants, settings)
+        self.by_heads = track.heads.wanted(self.heads_problem, wants)
         self.prediction: Prediction | None = None   # None where the model was not asked
         self.learned: LearnedField | None = None    # what valid heads say, see `learn`
-        self.failed = False     # looming could not be measured
         self.times: dict[str, float] = {}   # milliseconds by stage
-        self._looming = (track.ring.recent(track.config.looming_history), self.optics,
-                         track.gyroscope)
 
-    def under(self, settings: Settings, wants: Wants) -> Observation:
+    def under(self, settings: Settings) -> Observation:
         """Return what is known of the same clip, to be assessed by other settings."""
         other = copy(self)
-        for name in ('sources', 'judgement', 'geometric_map', 'motion'):
-            vars(other).pop(name, None)
-        other.settings, other.wants, other.times = settings, wants, dict(self.times)
+        vars(other).pop('judgement', None)
+        other.settings, other.times = settings, dict(self.times)
         return other
-
-    @property
-    def wants_looming(self) -> bool:
-        """Whether the looming field of geometry is used."""
-        return self.wants.looming and not (
-            self.by_heads and self.settings.looming_method == 'learned')
 
     @property
     def clip(self) -> Clip:
         """The encoder's input, without a copy; valid until the next frame."""
-        return self.geometry.clip(self.sample.frames)
+        return self.store.clip(self.sample.frames)
 
     @property
     def pixels(self) -> np.ndarray:
         """A copy of it on the host, RGB uint8 (num_frames, S, S, 3)."""
-        return np.stack(self.geometry.pixels(self.sample.frames))
-
-    # -- looming ---------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        """Start looming on a device."""
-        self._timed('looming', self.geometry.begin, *self._looming)
-
-    def proceed(self) -> None:
-        """Continue what `begin` has begun where the device waits for the host."""
-        self._timed('looming', self.geometry.proceed)
-
-    @cached_property
-    def field(self) -> LoomingField | None:
-        """The looming field of geometry; None: unknown."""
-        return self._timed('looming', self.geometry.looming, *self._looming)
-
-    def give_up(self) -> None:
-        """Do without looming: measuring it has failed."""
-        self.failed, self.field = True, None
-
-    @cached_property
-    def geometric_map(self) -> np.ndarray | None:
-        """Looming rate of the patches by geometry, which nobody asks for where there are heads."""
-        return None if self.track.heads.meta is not None else looming_map(
-            self.geometry.view, self.field, self.settings.min_confidence)
+        return np.stack(self.store.pixels(self.sample.frames))
 
     # -- the model -------------------------------------------------------------------------
 
     @cached_property
     def shown(self) -> Shown:
         """Where the frames show structure."""
-        return Shown.by(self.geometry.view.patch_valid,
-                        self.geometry.structure(self.sample.frames[::-1]))
+        return Shown.by(self.store.view.patch_valid,
+                        self.store.structure(self.sample.frames[::-1]))
 
     @property
     def said(self) -> HeadsSaid | None:
-        """What valid heads say."""
+        """The outputs of valid heads."""
         heads = None if self.prediction is None else self.prediction.heads
         if heads is None or self.heads_problem:
             return None
-        return HeadsSaid(heads, self.track.heads.interval_s(self.sample), self.geometry.view,
+        return HeadsSaid(heads, self.track.heads.interval_s(self.sample), self.store.view,
                          self.shown)
 
-    @cached_property
-    def sources(self) -> Sources:
-        """What geometry and heads have measured, as far as it is wanted."""
-        learned, wanted, place = self.learned, self.wants.looming, self.geometry
-        by_heads_alone = learned is not None and self.settings.looming_method == 'learned'
-        return Sources(self.field if wanted and not by_heads_alone else None,
-                       learned if wanted else None, place.view.source_size, place.grey_size,
-                       self.optics)
+    @property
+    def counts(self) -> Said:
+        """What of that counts for contact: as far as it is wanted."""
+        return Said(self.learned if self.wants.looming else None, self.optics)
 
     @cached_property
     def judgement(self) -> Judgement:
-        """What the sources say of contact; `Perception.observe` judges all cameras at once."""
-        return self._timed('assess', judge, [self.sources], self.settings)[0]
+        """What heads say of contact; `Perception.observe` judges all cameras at once."""
+        return self._timed('assess', judge, [self.counts], self.settings)[0]
 
     @cached_property
     def motion(self) -> np.ndarray | None:
         """Change of the features of each patch; None where it is not wanted."""
-        found, view = self.prediction, self.geometry.view
+        found, view = self.prediction, self.store.view
         if found is not None and not found.finite:
             return np.full(view.patch_valid.shape, np.nan, np.float32)
         if found is None or not self._has_features or not (
@@ -213,42 +175,44 @@ def learn(seen: Sequence[Observation]) -> None:
         fields = learned_fields([each for _, each in said])
         share_ms = (time.perf_counter() - clock) * 1e3 / len(said)
         for (one, _), field in zip(said, fields, strict=True):
-            one.learned, one.times['assess'] = field, share_ms
+            one.learned = one.track.steadied(field, one.sample.newest_ns, one.settings.smoothing)
+            one.times['assess'] = share_ms
 
 
 class CameraState:
     """The frame memory and the state of one camera. Used by one thread only.
 
-    `engine`: None for geometry alone; `stream`: of the device on which frames are resized and
-    looming is measured, None: on the host.
+    `engine`: None where nothing is assessed; `stream`: of the device on which frames are resized,
+    None: on the host.
     """
 
     def __init__(self, name: str, config: TrackConfig, engine: Model | None = None,
                  stream: DeviceStream | None = None) -> None:
         self.name, self.config, self.engine = name, config, engine
+        self.streams = engine is not None and not engine.not_streaming
         heads = None if engine is None else engine.report.heads
         self.heads = HeadsUse(name, None if heads is None else heads.meta, config)
         self.level_filter = LevelFilter()
+        self._rates = NO_RATES      # smoothed ones of the last result, and its stamp [ns]
         self.still = StillView()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
-                              history=config.looming_history, name=name)
+                              name=name, stream=self.streams)
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
         self.distortion: Distortion | None = None     # counts with intrinsics
-        self.gyroscope: Gyroscope | None = None
         self._stream = stream
         self._gain = 0
-        self._geometry: Geometry | None = None
+        self._store: Frames | None = None
         self._released = False
 
     # -- frames ----------------------------------------------------------------------------
 
     def prepare(self, rgb: np.ndarray) -> Frame | None:
         """Resize or upload a frame before `push`, in any thread; None where only that can."""
-        geometry = self._geometry
-        if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
+        store = self._store
+        if store is None or store.view.source_size != rgb.shape[1::-1]:
             return None
-        return geometry.prepare(rgb)
+        return store.prepare(rgb)
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
              arrival_ns: int | None = None, frame: Frame | None = None, gain: int = 0) -> Push:
@@ -262,22 +226,23 @@ class CameraState:
         ring, resets = self.ring, self.ring.resets.total()
         if gain != self._gain and len(ring):
             ring.reset('gain_change')
-        self._gain, geometry = gain, self._geometry
-        if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
-            geometry = self._change_size(rgb)
-        if frame is None or (frame.rgb is None) != geometry.on_device:
-            frame = geometry.prepare(rgb)
-        geometry.place(frame, ring.frames)
-        push = ring.push(stamp_ns, frame, frame_id=frame_id, size=geometry.view.source_size,
+        self._gain, store = gain, self._store
+        if store is None or store.view.source_size != rgb.shape[1::-1]:
+            store = self._change_size(rgb)
+        if frame is None or (frame.rgb is None) != store.on_device:
+            frame = store.prepare(rgb)
+        store.place(frame, ring.frames)
+        push = ring.push(stamp_ns, frame, frame_id=frame_id, size=store.view.source_size,
                          arrival_ns=arrival_ns)
         if push.stored:
             try:
-                geometry.store(frame, rgb)
+                store.store(frame, rgb)
             except BaseException:
                 ring.reset('upload_failed')     # its place shows another picture
                 raise
         if ring.resets.total() != resets:
             self.level_filter.reset()
+            self._rates = NO_RATES
             push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
             before, self.image = 0 if self.image is None else self.image.nbytes, rgb
@@ -286,42 +251,41 @@ class CameraState:
                 release_memory(torch.device('cpu'))     # what copies of large images took
         return push
 
-    def _change_size(self, rgb: np.ndarray) -> Geometry:
+    def _change_size(self, rgb: np.ndarray) -> Frames:
         view = View(self.config.resize_mode, (rgb.shape[1], rgb.shape[0]), self.config.image_size)
         if self.on_device:
             # Its memory first: a device may not have room for both.
-            self._geometry = None
+            self._store = None
             self.ring.reset('size_change')
-        self._geometry, problem = _geometry_for(self.config, view, self.ring, self._stream)
+        self._store, problem = _store_for(self.config, view, self.ring, self._stream)
         if problem:
-            log.warning('%s: frames are resized and looming is measured on the host: %s',
-                        self.name, problem)
-        return self._geometry
+            log.warning('%s: frames are resized on the host: %s', self.name, problem)
+        return self._store
 
     @property
     def view(self) -> View | None:
-        """Geometry of the encoder's input; None before the first frame."""
-        geometry = self._geometry
-        return None if geometry is None else geometry.view
+        """Where the encoder's input lies; None before the first frame."""
+        store = self._store
+        return None if store is None else store.view
 
     @property
-    def geometry(self) -> str:
-        """Where frames are resized and looming is measured; '' before the first frame."""
-        geometry = self._geometry    # diagnostics read it from another thread
-        return '' if geometry is None else geometry.where
+    def where(self) -> str:
+        """Where frames are resized; '' before the first frame."""
+        store = self._store    # diagnostics read it from another thread
+        return '' if store is None else store.where
 
     @property
     def on_device(self) -> bool:
         """Whether the frames are on a device."""
-        return self._geometry is not None and self._geometry.on_device
+        return self._store is not None and self._store.on_device
 
     @property
-    def place(self) -> Geometry:
+    def store(self) -> Frames:
         """Where the frames are."""
-        if self._geometry is None:
+        if self._store is None:
             raise SessionError(f'{self.name}: there are no frames, or they went with the model, '
                                'which is closed')
-        return self._geometry
+        return self._store
 
     def take_over(self, old: CameraState) -> None:
         """Continue the levels, smoothing and counts of another track of the same camera."""
@@ -333,6 +297,7 @@ class CameraState:
         self.ring.reset(reason)
         self.image = None
         self.level_filter.reset()
+        self._rates = NO_RATES
         self.still.reset()
 
     def release(self) -> None:
@@ -342,15 +307,24 @@ class CameraState:
         """
         if self.on_device:
             self.still.look()
-            self._geometry = self.image = None
+            self._store = self.image = None
             self._released = True
         self.ring.release()
+
+    def steadied(self, field: LearnedField, stamp_ns: int, tau_s: float) -> LearnedField:
+        """Smooth the looming rates of patches over time; what was unknown counts for nothing."""
+        rate, (last, last_ns) = field.rate, self._rates
+        if tau_s > 0 and last.shape == rate.shape and last_ns < stamp_ns:
+            keep = np.float32(math.exp((last_ns - stamp_ns) / NS / tau_s))
+            rate = np.where(np.isnan(last), rate, rate + keep * (last - rate))
+        self._rates = rate, stamp_ns
+        return replace(field, rate=rate)
 
     # -- clips -----------------------------------------------------------------------------
 
     def sample(self) -> Sample | None:
         """Return the newest clip, None until the ring is full."""
-        if self.engine is not None and not self.engine.not_streaming:
+        if self.engine is not None and self.streams:
             return self.ring.sample_stream(self.engine.remembered())
         sample = self.ring.sample()
         if sample is None or self.heads.timed:
@@ -363,26 +337,17 @@ class CameraState:
             return Optics.assume(self.ring.size, self.config.horizontal_fov)
         return Optics(*self.intrinsics, assumed=False, distortion=self.distortion)
 
-    def looming(self) -> LoomingField | None:
-        """Measure looming at the newest frame; None: unknown."""
-        if not len(self.ring):
-            return None
-        return self.place.looming(self.ring.recent(self.config.looming_history), self.optics(),
-                                  self.gyroscope)
-
     def observe(self, sample: Sample, settings: Settings, wants: Wants) -> Observation:
         """Return what is known of the newest clip before the model has been asked."""
         return Observation(self, sample, settings, wants)
 
     def assess(self, seen: Observation, age_s: float = 0.0) -> Result:
-        """Assess a clip: looming, the model, what both say of contact, and smoothing.
+        """Assess a clip: what the model says of contact, and smoothing.
 
         `age_s`: age of the newest frame now [s]; NaN when unknown.
         """
-        settings, wants, view = seen.settings, seen.wants, seen.geometry.view
-        # Looming, and what the model says of it.
-        sources, judgement, learned = seen.sources, seen.judgement, seen.learned
-        # The model.
+        settings, wants, view = seen.settings, seen.wants, seen.store.view
+        judgement, learned = seen.judgement, seen.learned
         flags, score = self._flags(), math.nan
         if seen.prediction is not None and not seen.prediction.finite:
             flags |= Quality.NOT_FINITE
@@ -390,30 +355,26 @@ class CameraState:
         moving = motion if learned is None else learned.moving
         if moving is not None:
             score = motion_score(moving, score_mask(view, settings.roi))
-        # What both say.
         clock, still = time.perf_counter(), self.still
         still.roi = settings.roi
         for flag, is_set in ((Quality.FROZEN, still.frozen),
-                             (Quality.GEOMETRY_FAILED, wants.looming and seen.failed),
                              (Quality.HEADS_OUT_OF_RANGE, bool(seen.heads_problem))):
             flags |= flag if is_set else Quality(0)
-        found, raw = assess(self.name, seen.sample, view, sources, judgement, settings,
+        found, raw = assess(self.name, seen.sample, view, seen.counts, judgement, settings,
                             motion_score=score, age_s=age_s, flags=flags, still_s=still.still_s,
                             sight=still.sight)
         assessment = self.level_filter.smooth(raw, found, settings)
-        grid = None
+        looming = None
         if wants.looming:
-            grid = seen.geometric_map if found.field is sources.geometric else None
-            grid = (looming_map(view, found.field, settings.min_confidence) if grid is None
-                    else grid.copy())
+            looming = np.full(view.patch_valid.shape, np.nan, np.float32) if learned is None else (
+                np.where(learned.known(settings.min_confidence), learned.rate, np.float32(np.nan)))
         times = seen.times
         times['assess'] = times.get('assess', 0.0) + (time.perf_counter() - clock) * 1e3
         features = seen.features()
         assessment.timings.update(times)
-        return Result(assessment, motion, grid, found.field, features, view,
-                      self.image if wants.image else None, learned, found.method,
-                      seen.heads_problem, still.unchanged_s,
-                      None if sources.geometric is None else sources.geometric.gyroscope)
+        return Result(assessment, motion, looming, features, view,
+                      self.image if wants.image else None, learned, seen.heads_problem,
+                      still.unchanged_s)
 
     def _flags(self) -> Quality:
         """Return the flags of every result of the model."""
@@ -425,24 +386,24 @@ class CameraState:
         return flags
 
 
-def _geometry_for(config: TrackConfig, view: View, ring: FrameRing,
-                  stream: DeviceStream | None) -> tuple[Geometry, str]:
-    """Return the geometry for images of one size, and why it is not on the device or ''."""
+def _store_for(config: TrackConfig, view: View, ring: FrameRing,
+                  stream: DeviceStream | None) -> tuple[Frames, str]:
+    """Return the store for images of one size, and why it is not on the device or ''."""
     if stream is None:
-        return HostGeometry(config, view), ''
+        return HostFrames(view), ''
     # Robots without a GPU do not load it.
-    from vjepa_ros.perception.gpu_frames import DeviceGeometry, DeviceView
+    from vjepa_ros.perception.gpu_frames import DeviceFrames, DeviceView
 
     problem = DeviceView.problem(view)
     if problem:
-        return HostGeometry(config, view), problem
-    room = ring.room(3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2))
+        return HostFrames(view), problem
+    room = ring.room(3 * config.image_size ** 2)
     try:
-        geometry = DeviceGeometry(config, view, stream, room)
+        store = DeviceFrames(view, stream, room)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         release_memory(stream.device)
-        return HostGeometry(config, view), f'{stream.device} has no memory for {room} frames'
+        return HostFrames(view), f'{stream.device} has no memory for {room} frames'
     ring.capacity = room
-    return geometry, ''
+    return store, ''

@@ -3,7 +3,7 @@
 """The danger law: level, time to contact and probability as functions of what was measured.
 
 Functions of numbers alone: no images, no fields, no state. `vjepa_ros.perception.collision`
-reduces fields to a `Threat`, `vjepa_ros.perception.fusion` joins two of them, and
+reduces patches to a `Threat`, `vjepa_ros.perception.judgement` sets it beside the clip head, and
 `vjepa_ros.perception.assessment` smooths the result and holds levels.
 
 Level
@@ -17,26 +17,16 @@ Unknown
     is then given only where the heads see something coming (`probability_when_unobserved`).
 
 Probability of contact within a time
-    The log odds of the calibrated hazard of the heads, plus 0.3 times those of the geometric
-    probability, which are cut at 2 and weigh less where geometry observes under half of the
-    region of interest. Geometry alone where the newest frame shows no structure (a covered lens,
-    a white-out, a plain wall that fills the view). Even then a hazard of 0.5 or more counts if an
-    earlier frame of the clip showed structure: what fills the view has not gone away, but a blind
-    frame never says that nothing comes.
+    The calibrated hazard of the heads, at most 0.9933. None where the newest frame shows no
+    structure (a covered lens, a white-out, a plain wall that fills the view). Even then a hazard
+    of 0.5 or more counts if an earlier frame of the clip showed structure: what fills the view has
+    not gone away, but a blind frame never says that nothing comes.
 
 Belief
-    The level follows the most urgent of geometry, heads and their combination, as far as contact
-    is probable: WARNING and DANGER need a probability of 0.6 that it comes within their time.
-    Beside a combination, geometry or heads alone count only from the rate on that keeps a
-    CAUTION. What is not believed becomes CAUTION, never CLEAR. So neither source alone raises an
-    alarm that the other surely contradicts, and neither is dropped in silence.
-
-Rotation
-    Errors in the fit of a large rotation look like an approach, but differ from one pair of
-    frames to the next, while an approach stays. So where the picture turns far and no gyroscope
-    measures the rotation, an approach counts as far as two successive results show it. The same
-    holds anywhere for what geometry sees more than twice as fast as the heads do. What the heads
-    see counts at once.
+    The level follows the looming on course as far as contact is probable: WARNING and DANGER need
+    a probability of 0.6 that it comes within their time. What is not believed becomes CAUTION,
+    never CLEAR. So neither patches nor the clip head alone raise an alarm that the other surely
+    contradicts, and neither is dropped in silence.
 
 Collision if ahead
     The heads also estimate the free way ahead: the probability that it is shorter than what the
@@ -54,29 +44,24 @@ Consistency
       within ``collision_horizon``, the probability is at least 0.5.
     - A probability of 0.5 or more: the time is at most twice the horizon.
     - A time below that of a higher alarm, or of less than half the horizon beside a probability
-      below 0.5: flagged DISAGREEMENT. Geometry or heads see something that is not believed.
+      below 0.5: flagged DISAGREEMENT. What the patches show is not believed.
 
     Time and probability are smoothed separately and levels are held, so they fade at different
     speeds. `level_beside` keeps a level from falling too early, `agreed_contact` keeps time and
     probability consistent with a level that is held.
-
-docs/notebook/fusion.md shows what the numbers that join geometry and heads decide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Level, Quality, Threat
+from vjepa_ros.perception.types import Level, Quality
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from vjepa_ros.perception.learned import LearnedField
 
 # Looming rate from which a time to contact is reported [1/s], 25 s: slower than what counts as
@@ -84,10 +69,7 @@ if TYPE_CHECKING:
 REPORTED_RATE = 0.04
 LEAST_RATE = 1e-3        # of a region [1/s], 1000 s: what is slower has no time to contact
 LOW_TEXTURE = 0.25       # known part of the region of interest below which a result is flagged
-# Spread of the logarithm of a measured time to contact, and the factor by which the logistic
-# distribution comes closest to the normal one.
-SPREAD, LOGISTIC = 0.35, 1.702
-MOST_LOG_ODDS = 5.0      # no source is surer than 0.9933
+SUREST = 0.9933          # no probability of heads is greater, or less than the rest of it
 # Probability from which contact is likelier than not. Such a hazard counts even when the newest
 # frame shows nothing.
 LIKELY = 0.5
@@ -96,22 +78,12 @@ RISKY = 0.2
 STEP = 1.05              # factor between the times that `believed_rate` tries
 # Factor between times to contact that contradict each other: twice the error of either.
 APART_TIME = 2.0
-# Rotation of the camera between two pictures from which displacements are too large to be measured
-# well [rad]: 12 px of 384 with a field of view of 65 degrees, the `target_px` of looming.
-FAR_TURN = 0.04
 # How far a stamp may lie ahead of the clock [s]. Clocks that NTP or PTP keep together differ by
 # milliseconds, and simulated time lags behind the stamps by up to a tick, at most 0.1 s at 10 Hz.
 # An approach is not seen late for it: looming comes from the time between stamps.
 AHEAD_S = 0.1
-
-
-# What joins geometry and heads.
-GEOMETRY_WEIGHT = 0.3    # of the geometric log odds, relative to those of the heads
-MOST_GEOMETRIC = 2.0     # geometric log odds beside heads are cut here: a probability of 0.88
-KNOWN_WELL = 0.5         # observed part of the region from which geometry has its full weight
 BELIEVED = 0.6           # probability of contact that an alarm needs
 CAUTIOUS = 0.75          # where between WARNING, 0, and CAUTION, 1, what is not believed stands
-ON_COURSE = (0.3, 0.6)   # learned probability from which a cell is on course, and is so fully
 
 
 # -- levels ---------------------------------------------------------------------------------------
@@ -188,56 +160,14 @@ def clip_counts(clip_time_s: float, course_rate: float) -> bool:
     return 1.0 / clip_time_s > course_rate     # false with NaN
 
 
-def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
-    """Return whether times to contact differ by more than a factor while one is short."""
-    low, high = sorted((first.course_rate, second.course_rate))
-    return high > APART_TIME * low and high > 1.0 / settings.caution_ttc   # false with NaN
-
-
-# -- rotation -------------------------------------------------------------------------------------
-
-def turned_far(rotation: np.ndarray, dt_s: float) -> bool:
-    """Return whether pictures turned farther than looming is measured well over.
-
-    `rotation`: (3,) pitch, yaw and roll of the camera between the pictures [rad/s]; `dt_s`: time
-    between them [s]; NaN when none were compared.
-    """
-    return math.hypot(rotation[0], rotation[1]) * dt_s > FAR_TURN
-
-
 # -- probability ----------------------------------------------------------------------------------
 
-def contact_probability(rate: float, horizon_s: float) -> float:
-    """Compute the probability of contact within the horizon from the looming rate on course.
-
-    The time to contact is taken as log-normal around 1 / rate, so the probability is
-    Phi(log(rate * horizon) / SPREAD), here by the logistic approximation of the normal
-    distribution. NaN stays NaN.
-    """
-    if math.isnan(rate):
-        return math.nan
-    if rate <= 0:
-        return 0.0
-    z = LOGISTIC * math.log(rate * horizon_s) / SPREAD
-    return 1.0 / (1.0 + math.exp(-z)) if z > -700 else 0.0
-
-
-def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat) -> float:
-    """Compute the probability of contact within a time from heads and geometry, 0..1, NaN unknown.
-
-    `time_s`: above 0 [s].
-    """
-    geometric = contact_probability(by_geometry.course_rate, time_s)
+def contact_within(time_s: float, learned: LearnedField) -> float:
+    """Return the probability of contact within a time above 0 [s], 0..1, NaN unknown."""
     hazard = learned.contact.below(time_s)
     if not (learned.sees or (learned.saw and hazard >= LIKELY)):
-        return geometric
-    odds = _log_odds(hazard, MOST_LOG_ODDS)
-    if not math.isnan(geometric):
-        odds += (GEOMETRY_WEIGHT * min(1.0, by_geometry.observed_fraction / KNOWN_WELL)
-                 * _log_odds(geometric, MOST_GEOMETRIC))
-    both = 1.0 / (1.0 + math.exp(-odds))
-    # Where the newest frame shows nothing, heads that suspect something do not calm geometry.
-    return both if learned.sees else max(both, geometric)       # of NaN, max takes the first
+        return math.nan
+    return max(1.0 - SUREST, min(hazard, SUREST))
 
 
 def probability_when_unobserved(probability: float, learned: LearnedField,
@@ -268,18 +198,11 @@ def collision_if_ahead(learned: LearnedField, settings: Settings) -> float:
     return blocked if way <= learned.clearance.edges[-1] or blocked >= LIKELY else math.nan
 
 
-def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,
-                  settings: Settings) -> float:
-    """Return the looming rate on course [1/s] that the level follows; NaN when none is known."""
-    combined, *alone = [threat.course_rate for threat in threats]
-    # What is slower than a CAUTION that lasts is measured better by both than by one.
-    least = 0.0 if math.isnan(combined) else 1.0 / (settings.caution_ttc
-                                                    * (1.0 + settings.hysteresis))
-    rate = max([combined, *(other for other in alone if other >= least)],
-               key=lambda rate: -math.inf if math.isnan(rate) else rate)
+def believed_rate(rate: float, learned: LearnedField, settings: Settings) -> float:
+    """Return what the level follows of a looming rate on course [1/s]; NaN stays NaN."""
     # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
     least = 1.0 / (settings.caution_ttc ** CAUTIOUS * settings.warning_ttc ** (1.0 - CAUTIOUS))
-    while rate > least and contact_within(1.0 / rate, learned, by_geometry) < BELIEVED:
+    while rate > least and contact_within(1.0 / rate, learned) < BELIEVED:
         rate = max(least, rate / STEP)
     return rate
 
@@ -294,20 +217,6 @@ class Contact:
     believed: float  # what of it the level follows, at most `rate` [1/s]
     probability: float  # of contact within ``collision_horizon``, 0..1, NaN unknown
     doubted: bool = False  # whether `rate` is higher than level or probability stand for
-
-    def shown_twice(self, before: Contact, sure: Contact | None = None) -> Contact:
-        """Return what of this moment the one before shows, too, where that knew anything.
-
-        What is `sure` counts at once.
-        """
-        # Of a number and NaN, min and max take the first.
-        shown = Contact(min(self.rate, before.rate), min(self.believed, before.believed),
-                        min(self.probability, before.probability))
-        if sure is None:
-            return shown
-        return Contact(max(shown.rate, min(self.rate, sure.rate)),
-                       max(shown.believed, min(self.believed, sure.believed)),
-                       max(shown.probability, min(self.probability, sure.probability)))
 
 
 NOTHING = Contact(math.nan, math.nan, math.nan)      # is known
@@ -342,9 +251,3 @@ def agreed_contact(contact: Contact, level: Level, settings: Settings) -> Contac
     for higher, time in level_times(settings):
         doubted |= higher > level and rate * time > 1.0
     return Contact(rate, believed, probability, doubted)
-
-
-def _log_odds(probability: float, most: float) -> float:
-    if not 0.0 < probability < 1.0:
-        return math.copysign(most, probability - 0.5)
-    return min(most, max(-most, math.log(probability / (1.0 - probability))))

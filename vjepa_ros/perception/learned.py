@@ -25,20 +25,20 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
-from vjepa_ros.perception.collision import stacked
-from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.perception.settings import TrackConfig, Wants
+from vjepa_ros.perception.structure import Shown
 from vjepa_ros.runtime.prediction import HeadArrays
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,8 @@ SURELY = 2.0             # standard errors by which a surface comes nearer that 
 CLOSING_PER_S = 0.25     # and faster than this, 1/s
 SURELY_MOVES = 0.9       # probability of own motion from which none is needed
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
+ON_COURSE = (0.3, 0.6)   # probability from which a patch is on course, and is so fully
+NO_HEADS = 'there are no learned heads; set `weights` to a file with heads, or set `heads`'
 NS = 1e9
 _NAN = np.float32(np.nan)
 
@@ -111,8 +113,12 @@ def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_
         wanted = getattr(trained, name)
         if value != wanted and value not in trained.other_modes:
             return f'{name} is {value}, the heads were trained on {wanted}; set {name}: {wanted}'
+    if not trained.window:
+        return _rhythm_problem(trained, _rhythm(sample.stamps_ns))
     # A block-causal encoder is told when each frame was taken.
-    return '' if trained.window else _rhythm_problem(trained, _rhythm(sample.stamps_ns))
+    return _time_problem(trained, 'time between the newest frames', sample.step_s,
+                         f'raise the rate of the camera to {1 / trained.interval_s[1]:.3g} Hz or '
+                         'more', 'let the driver of the camera stamp its images')
 
 
 def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
@@ -128,19 +134,19 @@ def _rhythm_problem(trained: BundleMeta, rhythm: Rhythm) -> str:
         shown = ' or '.join(map(str, trained.holds))
         return (f'frame repetition is {rhythm.hold}, the heads were trained on {shown}; '
                 f'lower clip_fps to {fastest:.3g} or less')
-    return _interval_problem(trained, rhythm.interval_s)
-
-
-def _interval_problem(trained: BundleMeta, interval_s: float) -> str:
     shortest, longest = trained.interval_s
-    if interval_s > longest * (1 + TOLERANCE):
-        remedy = f'raise clip_fps to {1 / longest:.3g} or more'
-    elif interval_s < shortest * (1 - TOLERANCE):
-        remedy = f'lower clip_fps to {1 / shortest:.3g} or less'
-    else:
+    return _time_problem(trained, 'frame interval', rhythm.interval_s,
+                         f'raise clip_fps to {1 / longest:.3g} or more',
+                         f'lower clip_fps to {1 / shortest:.3g} or less')
+
+
+def _time_problem(trained: BundleMeta, what: str, time_s: float, if_long: str, if_short: str
+                  ) -> str:
+    shortest, longest = trained.interval_s
+    if shortest * (1 - TOLERANCE) <= time_s <= longest * (1 + TOLERANCE):
         return ''
-    return (f'frame interval is {interval_s:.3f} s, the heads were trained on '
-            f'{shortest:.3f} to {longest:.3f} s; {remedy}')
+    return (f'{what} is {time_s:.3f} s, the heads were trained on {shortest:.3f} to '
+            f'{longest:.3f} s; {if_long if time_s > longest else if_short}')
 
 
 @dataclass(frozen=True)
@@ -204,6 +210,22 @@ class LearnedField:
     saw: bool = True
 
     @cached_property
+    def on_course(self) -> np.ndarray:
+        """How far patches are on course (Hp, Wp), 0..1.
+
+        Many that are hardly so are no danger together.
+        """
+        low, high = map(np.float32, ON_COURSE)
+        return np.minimum(np.maximum((self.course - low) / (high - low), np.float32(0)),
+                          np.float32(1))
+
+    def known(self, least: float) -> np.ndarray:
+        """Return the patches (Hp, Wp) bool whose rate is known with at least a confidence."""
+        known = self.confidence >= least
+        known &= np.isfinite(self.rate)
+        return known
+
+    @cached_property
     def time_to_contact(self) -> float:
         """Time by which contact is as likely as not [s]; inf when it never is."""
         return self.contact.quantile(0.5)
@@ -224,6 +246,11 @@ class HeadsSaid(NamedTuple):
     interval: float  # frame interval that they count in [s], see `HeadsUse.interval_s`
     view: View
     shown: Shown  # where the frames show structure
+
+
+def stacked(items: Iterable[object], *names: str) -> Iterable[np.ndarray]:
+    """Return arrays of attributes of items, an array for each of at least two names."""
+    return map(np.array, zip(*map(attrgetter(*names), items), strict=True))
 
 
 def learned_fields(said: Sequence[HeadsSaid]) -> list[LearnedField]:
@@ -259,33 +286,24 @@ class HeadsUse:
         self._logged: set[str] = set()
 
     def problem(self, sample: Sample) -> str:
-        """Return why the heads are not valid for a clip; '' when they are, or there are none."""
-        if self.meta is None:
-            return ''
-        problem = range_problem(self.meta, self.config.num_frames, self.config.image_size,
-                                self.config.resize_mode, sample)
-        if not problem and self.timed:
-            problem = _interval_problem(self.meta, 1 / self.config.clip_fps)
+        """Return why no heads are valid for a clip, with the remedy; '' when they are."""
+        problem = NO_HEADS if self.meta is None else range_problem(
+            self.meta, self.config.num_frames, self.config.image_size, self.config.resize_mode,
+            sample)
         if problem:
-            self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
-                       f'geometry is used instead: {problem}')
+            self._warn(problem.partition(' is ')[0], 'looming, contact and level are unknown: '
+                       + problem)
         return problem
 
     def interval_s(self, sample: Sample) -> float:
         """Return the frame interval that the heads count in [s]."""
         if self.meta is not None and self.timed:
-            return 1 / self.config.clip_fps
+            return sample.step_s
         return _rhythm(sample.stamps_ns).interval_s
 
-    def wanted(self, problem: str, wants: Wants, settings: Settings) -> bool:
+    def wanted(self, problem: str, wants: Wants) -> bool:
         """Return whether the heads are valid for a clip, see `problem`, and somebody uses them."""
-        geometric = settings.looming_method == 'geometric'
-        if settings.looming_method == 'learned' and self.meta is None:
-            self._warn('none', "looming_method is 'learned', but no heads are loaded: geometry is "
-                       'used; set `weights` to a file with heads, or set `heads`')
-        if self.meta is None or problem:
-            return False
-        return wants.features or wants.moving or (wants.looming and not geometric)
+        return not problem and (wants.features or wants.moving or wants.looming)
 
     def _warn(self, kind: str, text: str) -> None:
         if kind not in self._logged:

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The looming field as directions and rates, without pixels, for planners to predict from."""
+"""Looming as directions and rates, without pixels, for planners to predict from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
 from vjepa_ros.clip.optics import Optics
-from vjepa_ros.perception.straight_view import straight_view
+from vjepa_ros.clip.resize import View
 from vjepa_ros.perception.types import Result
 
-CELLS_OF_A_VIEW = 432     # 24 x 18: of the looming field of a 4:3 picture with the usual settings
+CELLS_OF_A_VIEW = 432     # 24 x 18: the number of cells that planners were tuned with
+_CLOSE = 0.02             # of a tangent that was bent and straightened again
 
 
 @dataclass(frozen=True)
 class LoomingCells:
-    """What was measured at N cells of the newest picture; all (N,) float32."""
+    """What is known of N cells of the newest picture; all (N,) float32."""
 
     # across, down: direction: tangents of the angles to the right of, and below, the optical
     # axis
@@ -31,7 +33,7 @@ class LoomingCells:
     course: np.ndarray  # how far the cell is on collision course, 0..1; NaN unknown
     moving: np.ndarray  # probability that it moves by itself, 0..1; NaN unknown
     # drift_across, drift_down: how its direction changes, without the rotation of the camera
-    # [1/s]; NaN unknown
+    # [1/s]; NaN unknown: heads do not tell it
     drift_across: np.ndarray
     drift_down: np.ndarray
 
@@ -45,42 +47,37 @@ class LoomingCells:
 
     @classmethod
     def of(cls, result: Result, optics: Optics) -> LoomingCells:
-        """Return the cells of a result; none where it has no looming field."""
-        field = result.looming
-        if field is None:
+        """Return the patches of a result; none without valid heads."""
+        learned = result.learned
+        if learned is None:
             return cls.none()
-        # Centres of pixels: the grey image is a smaller source image.
-        size = result.view.source_size
-        scale = np.array(size) / field.gray_size
-        course = getattr(field, 'course', None)
-        values = (field.rate, field.sigma, field.confidence,
-                  np.full(field.rate.shape, np.nan) if course is None else course,
-                  field.flow[..., 0] * scale[0] / optics.fx,
-                  field.flow[..., 1] * scale[1] / optics.fy)
-        view = straight_view(optics, size, field.gray_size, int(field.cell_px))
-        if view is None:
-            points = (field.centers + 0.5) * scale - 0.5
-            across, down = np.moveaxis(optics.rays(points), -1, 0)
-        else:       # on a grid that is regular before the lens
-            points, (across, down) = view.points, np.moveaxis(view.tangents, -1, 0)
-            values = tuple(np.where(view.seen, of[tuple(view.nearest)], none) for of, none in zip(
-                values, (np.nan, np.inf, 0.0, np.nan, np.nan, np.nan), strict=True))
-            # Beside the middle of a cell its direction changes as much more as it looms.
-            grows = np.moveaxis(values[0][..., None] * view.beside, -1, 0)
-            values = (*values[:4], values[4] + grows[0], values[5] + grows[1])
-        rate, sigma, confidence, course, drift_across, drift_down = values
-        return cls(*(np.ascontiguousarray(v, np.float32).ravel() for v in (
-            across, down, rate, sigma, confidence, course, _moving(result, points), drift_across,
-            drift_down)))
+        tangents, patch, seen = _grid(learned.view, optics)
+        across, down = np.moveaxis(tangents, -1, 0)
+        values = (np.where(seen, of.ravel()[patch], none) for of, none in (
+            (learned.rate, np.nan), (learned.sigma, np.inf), (learned.confidence, 0.0),
+            (learned.on_course, np.nan), (learned.moving, np.nan)))
+        drift = np.full(patch.shape, np.nan)
+        return cls(*(np.ascontiguousarray(v, np.float32).ravel()
+                     for v in (across, down, *values, drift, drift)))
 
 
-def _moving(result: Result, points: np.ndarray) -> np.ndarray:
-    """Return the moving map at points of the source image; NaN outside and without one."""
-    moving = result.moving_map
-    if moving is None:
-        return np.full(points.shape[:-1], np.nan)
-    place = np.floor((result.view.from_source(points) + 0.5) / result.view.patch).astype(int)
-    rows, columns = moving.shape
-    inside = ((place >= 0) & (place < (columns, rows))).all(-1)
-    x, y = np.clip(place[..., 0], 0, columns - 1), np.clip(place[..., 1], 0, rows - 1)
-    return np.where(inside, moving[y, x], np.nan)
+@lru_cache(8)       # views of all cameras
+def _grid(view: View, optics: Optics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a grid that is regular before the lens, as rays through the middle of patches are.
+
+    Tangents (h, w, 2), the number of the patch there (h, w), and whether the view shows it.
+    """
+    x, y = view.patch_centers[0, :, 0], view.patch_centers[:, 0, 1]
+    across = optics.rays(np.stack((x, np.full_like(x, optics.cy)), -1))[:, 0]
+    down = optics.rays(np.stack((np.full_like(y, optics.cx), y), -1))[:, 1]
+    tangents = np.stack(np.meshgrid(across[np.isfinite(across)], down[np.isfinite(down)]), -1)
+    points = optics.pixels(tangents)
+    place = np.floor((view.from_source(points) + 0.5) / view.patch).astype(int)
+    rows, columns = view.grid
+    seen = ((place >= 0) & (place < (columns, rows))).all(-1)
+    if optics.distortion is not None:
+        # Far aside a polynomial bends rays back into the picture.
+        with np.errstate(invalid='ignore'):
+            seen &= (np.abs(optics.rays(points) - tangents) < _CLOSE).all(-1)
+    patch = place[..., 1].clip(0, rows - 1) * columns + place[..., 0].clip(0, columns - 1)
+    return tangents, patch, np.asarray(seen & (view.patch_valid.ravel()[patch] > 0.5))

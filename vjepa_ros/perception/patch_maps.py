@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Maps on the patch grid of a camera: valid patches, looming and motion.
+"""Maps on the patch grid of a camera: valid patches and motion.
 
 Motion comes from the change of the features of a patch over the tubelets of a clip. With F_t(p)
 the feature of patch p in tubelet t of D channels,
@@ -28,8 +28,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from vjepa_ros.clip.resize import PatchCells, View
-from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.clip.resize import View
 from vjepa_ros.runtime.noise_floor import Change, NoiseFloor, patch_strength, tubelet_change
 
 CACHED = 64    # views and regions of interest; one or a few of each camera
@@ -52,18 +51,6 @@ def score_mask(view: View, roi: tuple[float, float, float, float]) -> np.ndarray
     y = 0.5 * (boxes[..., 1] + boxes[..., 3]) / view.source_size[1]
     inside = (x >= roi[0]) & (x <= roi[2]) & (y >= roi[1]) & (y <= roi[3])
     return _read_only(valid_mask(view) & inside)
-
-
-def looming_map(view: View, field: LoomingField | None, min_confidence: float) -> np.ndarray:
-    """Return the looming rate [1/s] of each patch, (Hp, Wp) float32; NaN below the confidence."""
-    if field is None:
-        return np.full(view.patch_valid.shape, np.nan, np.float32)
-    rate = np.where(field.confidence >= min_confidence, field.rate, np.nan)
-    xs, ys = field.centers[0, :, 0], field.centers[:, 0, 1]
-    return _cells(tuple(xs.tolist()), tuple(ys.tolist()), field.gray_size, view).of(rate)
-
-
-_cells = lru_cache(CACHED)(PatchCells)
 
 
 def motion_map(features: np.ndarray, floor: NoiseFloor, clip: np.ndarray | None = None,

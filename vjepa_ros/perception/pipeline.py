@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import torch
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.camera_state import CameraState, Observation, learn
-from vjepa_ros.perception.fusion import judge
+from vjepa_ros.perception.judgement import judge
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
@@ -29,8 +28,7 @@ log = logging.getLogger(__name__)
 # A result may come early by this part of a period. Otherwise, once one was late by more than a
 # period, a camera of just the greatest rate would wait with each frame while its messages jitter.
 EARLY = 0.25
-MOST_STREAMS = 4    # on which cameras take turns: looming of one fills a small part of a GPU
-OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
+MOST_STREAMS = 4    # on which cameras take turns: resizing fills a small part of a GPU
 
 
 class Perception:
@@ -42,15 +40,11 @@ class Perception:
             raise ValueError(f'engine runs {made[0]} frames at {made[1]} px, the tracks hold '
                              f'{config.num_frames} frames at {config.image_size} px')
         self.engine, self.config = engine, config
-        streams = _streams(config.geometry, engine.choice.device, len(cameras))
+        streams = _streams(config.frames_on, engine.choice.device, len(cameras))
         self.tracks = {name: CameraState(name, config, engine, stream)
                        for name, stream in zip(cameras, cycle(streams))}
         self._done: dict[str, int] = {}
-        # A CPU computes a pass at once. The threads of its layers often wait for each other, so
-        # that what needs no model costs less beside it than after it, but not on a single core.
-        beside = engine.choice.device.type == 'cpu' and torch.get_num_threads() > 1
         on_host = streams[0] is None
-        self._helper = ThreadPoolExecutor(1, 'looming') if beside and on_host else None
         engine.prepare(len(self.tracks), change=not on_host)
 
     def pending(self, names: Sequence[str] | None = None) -> dict[str, Sample]:
@@ -68,68 +62,45 @@ class Perception:
         return self.tracks[name].ring.newest_key == self._done.get(name)
 
     def observe(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
-                settings: Settings | None = None, on_error: OnError | None = None
-                ) -> dict[str, Observation]:
-        """Measure looming of clips by camera, and run the model on those that need it, at once.
-
-        `on_error`: without it an error of looming is raised.
-        """
+                settings: Settings | None = None) -> dict[str, Observation]:
+        """Run the model on those clips by camera that need it, at once, and judge them."""
         settings, seen = settings or Settings(), dict[str, Observation]()
         for name, sample in samples.items():
             seen[name] = self.tracks[name].observe(sample, settings, wants[name])
             self._done[name] = sample.frames[-1].key
-        looming = [one for one in seen.values() if one.wants_looming]
-        for one in looming:
-            if one.geometry.on_device:
-                self._try(one, on_error, Observation.begin)
         asked = [one for one in seen.values() if one.by_heads or one.wants.features]
         if asked:
             if not self.engine.not_streaming:   # a gap leaves tubelets that no clip will ask for
                 self.engine.keep({frame.key for track in self.tracks.values()
                                   for frame in track.ring.frames})
-            self._predict(asked, looming, on_error)
-        else:
-            self._work_beside([], looming, on_error)
-        for one in looming:
-            self._try(one, on_error, _measure)
+            self._predict(asked)
         begun = time.perf_counter()
-        found = judge([one.sources for one in seen.values()], settings)
+        found = judge([one.counts for one in seen.values()], settings)
         share_ms = (time.perf_counter() - begun) * 1e3 / max(1, len(seen))
         for one, judgement in zip(seen.values(), found, strict=True):
             one.judgement = judgement
             one.times['assess'] = one.times.get('assess', 0.0) + share_ms
         return seen
 
-    def _predict(self, asked: Sequence[Observation], looming: Sequence[Observation],
-                 on_error: OnError | None) -> None:
-        """Ask the model, and do what needs no model meanwhile."""
+    def _predict(self, asked: Sequence[Observation]) -> None:
+        """Ask the model, and look meanwhile where the frames show structure."""
         start, engine = time.perf_counter(), self.engine
         clips, keys, stamps, features, change = [], [], [], False, True
         for one in asked:
             clips.append(one.clip)
             keys.append([frame.key for frame in one.sample.frames])
-            stamps.append(one.sample.moments(self.config.clip_fps))
+            stamps.append(one.sample.moments())
             features |= one.wants.features and (one.wants.change or not one.by_heads)
             # Elsewhere the features themselves are needed, or are there anyway.
-            change &= one.geometry.on_device
-        valid = [valid_mask(one.geometry.view) for one in asked] if features and change else None
+            change &= one.store.on_device
+        valid = [valid_mask(one.store.view) for one in asked] if features and change else None
         begun = time.perf_counter()
-        helped = None if self._helper is None else self._helper.submit(
-            self._work_beside, asked, looming, on_error)
-        try:
-            predictions = engine.submit(clips, features=features, keys=keys, valid=valid,
-                                        stamps=stamps)
-            submitted = time.perf_counter()
-        finally:
-            if helped is not None:
-                wait([helped])      # nothing else may use the tracks meanwhile
-        if helped is None:
-            self._work_beside(asked, looming, on_error)
-        else:
-            helped.result()
-        for one in looming:
-            if one.geometry.on_device and not predictions[0].arrived():     # it comes first
-                self._try(one, on_error, _measure)
+        predictions = engine.submit(clips, features=features, keys=keys, valid=valid,
+                                    stamps=stamps)
+        submitted = time.perf_counter()
+        for one in asked:
+            if one.by_heads:
+                _ = one.shown
         waiting = time.perf_counter()
         for one, prediction, when in zip(asked, engine.wait(predictions), stamps, strict=True):
             one.prediction = prediction
@@ -140,29 +111,7 @@ class Perception:
                  'await': (time.perf_counter() - waiting) * 1e3}
         for one in asked:
             one.times |= times
-        learn(asked)    # while a device measures looming
-
-    def _work_beside(self, asked: Sequence[Observation], looming: Sequence[Observation],
-                     on_error: OnError | None) -> None:
-        """Do what needs no model, beside its pass; not what waits for looming on a device."""
-        for one in looming:
-            self._try(one, on_error,
-                      Observation.proceed if one.geometry.on_device else _measure)
-        for one in asked:
-            if one.by_heads:
-                _ = one.shown
-
-    def _try(self, one: Observation, on_error: OnError | None,
-             step: Callable[[Observation], object]) -> None:
-        """Do a step of the looming of one camera; its failure does not affect the others."""
-        try:
-            if not one.failed:
-                step(one)
-        except Exception as error:
-            if on_error is None:
-                raise
-            one.give_up()
-            on_error(one.track.name, error)
+        learn(asked)
 
     def run(self, samples: Mapping[str, Sample], settings: Settings,
             wants: Mapping[str, Wants], age_s: Callable[[int], float]) -> list[Result]:
@@ -195,8 +144,6 @@ class Perception:
         """Release the frames, and the model. May be called twice."""
         for track in self.tracks.values():
             track.release()
-        if self._helper is not None:
-            self._helper.shutdown()
         self.engine.close()
 
     def reset(self, reason: str) -> None:
@@ -206,23 +153,19 @@ class Perception:
         self.engine.forget()
 
 
-def _measure(one: Observation) -> None:
-    _ = one.field
-
-
-def on_device(geometry: str, device: torch.device) -> bool:
-    """Return whether frames are resized and looming is measured where the model runs."""
-    if geometry == 'device' and device.type not in ('cuda', 'cpu'):
-        raise ValueError(f"geometry is 'device', but {device} can not do it: it has no float64; "
+def on_device(frames_on: str, device: torch.device) -> bool:
+    """Return whether frames are resized where the model runs."""
+    if frames_on == 'device' and device.type not in ('cuda', 'cpu'):
+        raise ValueError(f"frames_on is 'device', but {device} can not do it: it has no float64; "
                          "use 'host' or 'auto'")
-    return geometry == 'device' or (geometry == 'auto' and device.type == 'cuda')
+    return frames_on == 'device' or (frames_on == 'auto' and device.type == 'cuda')
 
 
-def _streams(geometry: str, device: torch.device, cameras: int) -> Sequence[DeviceStream | None]:
-    """Return streams for frames and looming on the device; one None: on the host."""
-    there = on_device(geometry, device)
-    log.info("frames are resized and looming is measured on %s: geometry is '%s' and the model "
-             'runs on %s', device if there else 'the host', geometry, device)
+def _streams(frames_on: str, device: torch.device, cameras: int) -> Sequence[DeviceStream | None]:
+    """Return streams for frames on the device; one None: on the host."""
+    there = on_device(frames_on, device)
+    log.info("frames are resized on %s: frames_on is '%s' and the model runs on %s",
+             device if there else 'the host', frames_on, device)
     if not there:
         return [None]
     from vjepa_ros.perception.gpu_frames import open_stream  # robots without one do not load it

@@ -14,17 +14,13 @@ from vjepa_ros.clip.resize import MODES
 from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.parameter import parameter
 
-GEOMETRIES = ('auto', 'host', 'device')
-LOOMING_METHODS = ('geometric', 'learned', 'fused')
+PLACES = ('auto', 'host', 'device')
 
 
 @dataclass(frozen=True)
 class Settings:
     """Live settings, safe to change between two results."""
 
-    looming_method: str = parameter(
-        'fused', 'Source of looming and collision where valid learned heads exist; geometric '
-        'without them', name='looming.method', choices=LOOMING_METHODS)
     collision_horizon: float = parameter(
         2.0, 'Time within which collision_probability and collision_if_ahead predict contact',
         low=0.1, high=10.0, unit='s')
@@ -56,7 +52,7 @@ class Settings:
     level_hold: float = 0.4  # least time a level is kept before it may fall [s]
     # A surface is on course when the camera will pass it within this angle [rad]
     collision_margin: float = 0.05
-    min_confidence: float = 0.2  # cells of the looming field below this confidence are unknown
+    min_confidence: float = 0.2  # patches whose looming is less certain are unknown
     # With less than this part of the region of interest known, and nothing seen coming, the
     # level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
     min_known: float = 0.05
@@ -79,9 +75,6 @@ class Settings:
             return (f'thresholds are danger_ttc {self.danger_ttc}, warning_ttc '
                     f'{self.warning_ttc}, caution_ttc {self.caution_ttc}; '
                     'must be danger < warning < caution')
-        if self.looming_method not in LOOMING_METHODS:
-            return (f"looming_method is '{self.looming_method}', must be one of "
-                    f'{", ".join(LOOMING_METHODS)}')
         for name in ('collision_horizon', 'approach_speed', 'collision_margin'):
             if not math.isfinite(getattr(self, name)):
                 return f'{name} is {getattr(self, name)}, must be finite'
@@ -95,8 +88,9 @@ class TrackConfig:
     # num_frames, image_size: frames in a clip and side of the encoder's input [px]
     num_frames: int = NUM_FRAMES
     image_size: int = IMAGE_SIZE
-    clip_fps: float = parameter(4.0, 'Rate at which frames are sampled for clips', low=0.25,
-                                high=60.0, unit='Hz')
+    clip_fps: float = parameter(
+        4.0, 'Rate at which frames are sampled for whole clips; streams, as of the bundled '
+        'weights, choose their own', low=0.25, high=60.0, unit='Hz')
     resize_mode: str = parameter(
         'squash', 'How a frame is fitted to the encoder input; hf and meta are the exact profiles '
         'of the published weights', choices=MODES)
@@ -106,22 +100,18 @@ class TrackConfig:
     horizontal_fov: float = parameter(
         math.radians(65.0), 'Horizontal field of view until camera_info arrives',
         name='assumed_fov', low=10.0, high=170.0, unit='deg')
-    looming_width: int = parameter(
-        384, 'Width at which looming is estimated for 4:3 images; others get the same number of '
-        'pixels', name='looming.width', low=96, high=1920, unit='px')
-    looming_history: float = 0.6  # time the looming estimate may look back [s]
-    # Where frames are resized and looming is measured: 'host', 'device' (the one of the model)
-    # or 'auto': the device with CUDA, else the host
-    geometry: str = 'auto'
+    # Where frames are resized: 'host', 'device' (the one of the model) or 'auto': the device with
+    # CUDA, else the host
+    frames_on: str = 'auto'
 
     def __post_init__(self) -> None:
         if self.resize_mode not in MODES:
             raise ValueError(f"resize_mode is '{self.resize_mode}', must be one of "
                              f'{", ".join(MODES)}')
-        if self.geometry not in GEOMETRIES:
-            raise ValueError(f"geometry is '{self.geometry}', must be one of "
-                             f'{", ".join(GEOMETRIES)}')
-        for name in ('clip_fps', 'max_frame_gap', 'looming_history', 'horizontal_fov'):
+        if self.frames_on not in PLACES:
+            raise ValueError(f"frames_on is '{self.frames_on}', must be one of "
+                             f'{", ".join(PLACES)}')
+        for name in ('clip_fps', 'max_frame_gap', 'horizontal_fov'):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f'{name} is {value}, must be a positive number')
@@ -133,7 +123,7 @@ class Wants:
 
     # The motion score, or anything else that needs the encoder with any weights
     features: bool = True
-    looming: bool = True  # anything that needs the looming field
+    looming: bool = True  # anything that needs looming or contact
     image: bool = True  # the newest frame itself
     # The features themselves or the map of their change, even where heads make the score
     change: bool = True

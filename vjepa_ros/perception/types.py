@@ -16,7 +16,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from vjepa_ros.clip.resize import View
-    from vjepa_ros.looming.estimator import LoomingField
     from vjepa_ros.perception.learned import LearnedField
 
 
@@ -42,15 +41,13 @@ class Quality(IntFlag):
     PARTIAL_VIEW = 4         # the encoder sees only a part of the image
     STALE = 8                # the newest frame is too old, of the future, or of unknown age
     WARMING_UP = 16          # first results after a reset: smoothing has not settled
-    SLOW_CAMERA = 32         # the camera is slower than clip_fps: frames repeat in the clip
+    SLOW_CAMERA = 32         # the camera is slower than 5 Hz, or for whole clips than clip_fps
     ASSUMED_INTRINSICS = 64  # no camera_info: angles come from an assumed field of view
     LOOMING_UNKNOWN = 128    # no time to contact can be given
     DEVICE_FALLBACK = 256    # another device, or a smaller model, than asked for
-    DISAGREEMENT = 512       # geometry and learned heads contradict each other
-    HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
+    DISAGREEMENT = 512       # looming and the probability of contact contradict each other
+    HEADS_OUT_OF_RANGE = 1024  # no learned heads are valid for clips like this one
     FROZEN = 2048            # the picture does not change by a single bit
-    GEOMETRY_FAILED = 4096   # an error prevented geometry from measuring this clip
-    GYROSCOPE_UNUSED = 8192  # there is a gyroscope, but rotation comes from the image alone
     NOT_FINITE = 16384       # the model computed values that are not finite
 
     @property
@@ -106,7 +103,7 @@ class Region:
     side
         'LEFT', 'CENTER' or 'RIGHT' third of the image.
     confidence
-        Mean confidence of its cells, 0..1.
+        Mean confidence of its patches, 0..1.
     on_course
         Whether it will meet the camera (rather than pass beside, above or below it).
     """
@@ -126,7 +123,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Threat:
-    """Contact according to a looming field, before smoothing."""
+    """Contact according to patches, before smoothing."""
 
     # Looming rate of what is on course [1/s]: 0 when the view is known and nothing on course
     # approaches, NaN when too little is known
@@ -151,10 +148,7 @@ class Assessment:
     obstacle_score
         How much of the view comes nearer within the horizon, on course or not, 0..1.
     collision_probability
-        Probability of contact within ``collision_horizon`` as things move now, 0..1. Where
-        learned heads are valid and used: calibrated, combined with geometry
-        (`vjepa_ros.perception.danger`). Otherwise a fixed function of the measured time to
-        contact, not calibrated.
+        Probability of contact within ``collision_horizon`` as things move now, calibrated, 0..1.
     time_to_contact
         Of the most urgent surface on collision course [s]; inf when the view is known and
         nothing on course comes nearer.
@@ -230,9 +224,7 @@ class Result:
         The summary.
     motion_map, looming_map
         (Hp, Wp) float32 on the patch grid, NaN where unknown or outside the image; None when
-        nobody asked for it. Change 0..1; looming rate [1/s] of the method in use.
-    looming
-        The field on its own cell grid over the whole image (`LoomingField`), or None.
+        nobody asked for it. Change 0..1; looming rate [1/s].
     features
         (T', Hp, Wp, D) float32, or None when the encoder was not needed, or computed values that
         are not finite.
@@ -243,29 +235,21 @@ class Result:
     learned
         The heads (`vjepa_ros.perception.learned.LearnedField`); None when there are none,
         they are not valid, or nobody asked for them.
-    method
-        Source of looming and collision: 'geometric', 'learned' or 'fused'.
     heads_problem
-        Why the heads are not valid for this clip; '' when they are or there are none.
+        Why no heads are valid for this clip, with the remedy; '' when they are.
     unchanged_s
         How long the newest picture has been the same to the last bit [s]; 0: it changed.
-    gyroscope
-        '' when geometry has used the gyroscope, else why not; None: there is none, or geometry
-        was not wanted.
     """
 
     assessment: Assessment
     motion_map: np.ndarray | None
     looming_map: np.ndarray | None
-    looming: LoomingField | None
     features: np.ndarray | None
     view: View
     image: np.ndarray | None
     learned: LearnedField | None = None
-    method: str = 'geometric'
     heads_problem: str = ''
     unchanged_s: float = 0.0
-    gyroscope: str | None = None
 
     @property
     def moving_map(self) -> np.ndarray | None:

@@ -27,7 +27,7 @@ from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 # Flags of a picture without looming, or with looming of too little of the view.
-UNMEASURED_FLAGS = Quality.LOW_TEXTURE | Quality.GEOMETRY_FAILED
+UNMEASURED_FLAGS = Quality.LOW_TEXTURE | Quality.HEADS_OUT_OF_RANGE
 NO_POINTS = np.empty((0, 6))
 CELL_M = 0.1             # side of a cell of the ground in which points are summed up
 VIEW_COS = math.cos(math.radians(60))    # a camera covers motion within 60 degrees of its axis

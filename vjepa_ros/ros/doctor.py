@@ -27,16 +27,14 @@ REMEDIES = {             # by the quality flag that a camera shows
     'low_texture': 'light the scene; clean, focus and unblock the lens',
     'stale': 'synchronise the clocks of camera and node; with a bag play it with --clock and set '
              'use_sim_time; on a slow machine raise max_frame_age or choose a smaller model',
-    'slow_camera': 'raise the rate of the camera, or lower clip_fps',
+    'slow_camera': 'raise the rate of the camera; for whole clips lower clip_fps',
     'assumed_intrinsics': 'publish a calibrated camera_info beside the image, or set assumed_fov',
     'looming_unknown': 'until the camera moves or sees texture nothing can be measured; look for '
                        'the other flags of this camera',
     'device_fallback': 'install a PyTorch for the device, or set device to cpu; where memory ran '
                        'out, free some or choose a smaller model_size',
-    'heads_out_of_range': 'give clips like those of their training, or train heads for these',
+    'heads_out_of_range': 'the diagnostics of the camera say why (heads), with the remedy',
     'frozen': 'the driver repeats one picture: restart the camera',
-    'geometry_failed': 'read the error in the log of the node, and report it',
-    'gyroscope_unused': 'the diagnostics of the camera say why (gyroscope)',
     'not_finite': 'set precision to fp32; where it is, set weights to another file',
 }
 SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'weights_made_for',

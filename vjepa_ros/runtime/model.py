@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence, Set
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -37,7 +36,6 @@ from vjepa_ros.runtime.device import (
     SessionError,
     all_operators_on,
     choose_device,
-    computing_with,
     cpu_instead,
     device_name,
 )
@@ -243,8 +241,8 @@ class Model:
         array, as frames, or as a `DeviceClip`; `features`: whether to download them; `keys`: the
         identity of each frame of a clip, None for one that never comes again; `valid`: for each
         clip (Hp, Wp) bool, patches that show the image: on CUDA the change of features comes, too;
-        `stamps`: for each clip (num_frames,) float64, when frames were taken, in frame intervals
-        since a fixed moment. With keys and stamps a model that streams encodes only the newest
+        `stamps`: for each clip (num_frames,) float64, when frames were taken, in seconds since a
+        fixed moment. With keys and stamps a model that streams encodes only the newest
         tubelet of a clip whose others it remembers.
 
         ValueError: something does not fit. SessionError: the model is closed, or there is no
@@ -287,9 +285,9 @@ class Model:
                                            keys=() if keys is None else keys[at])
 
             try:
-                with self._threads(keys):
-                    for group in groups:
-                        self._in_parts(group, start)
+                self._set_threads()
+                for group in groups:
+                    self._in_parts(group, start)
             except BaseException:
                 if stream is not None:
                     stream.cache.forget()       # what was to be remembered is not
@@ -351,15 +349,6 @@ class Model:
             raise SessionError('the model is closed')
         return self._runner.encoder
 
-    def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:
-        """Leave a core to looming beside a single tubelet in bf16, which gains little by it."""
-        self._set_threads()
-        stream = self._runner.stream
-        spares = (keys is not None and len(keys) == 1 and stream is not None
-                  and self.choice.device.type == 'cpu' and self.choice.branches == torch.bfloat16
-                  and stream.ready(keys))
-        return (computing_with(max(1, torch.get_num_threads() - 1)) if spares else nullcontext())
-
     def _set_threads(self) -> None:
         """Set the number of threads, which PyTorch keeps for each thread that has computed."""
         if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
@@ -408,8 +397,8 @@ class Model:
     # -- streams ---------------------------------------------------------------------------
 
     @property
-    def stream_reach(self) -> int:
-        """How far before its clip a result depends on the past [frame intervals]; 0: not."""
+    def stream_reach(self) -> float:
+        """How long before its clip a result depends on the past [s]; 0: not."""
         stream = self._runner.stream
         return 0 if stream is None else stream.reach
 

@@ -30,7 +30,7 @@ from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.head_specs import Calibration, array_names, to_arrays
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.rope import rotate
-from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.model.variants import PATCH
 from vjepa_ros.runtime.streaming import why_not
 
 OPSET = 18
@@ -110,8 +110,9 @@ class StreamGraph(Graph):
         def normal(*shape: int) -> Tensor:
             return torch.randn(clips, *shape, generator=random)
 
-        return {**super().noise(TUBELET, size, clips),
-                'interval': normal().exp(), 'ages': 8 * normal(past).abs(),
+        ages = (normal(past).abs() + 0.1).cumsum(1).flip(1)
+        return {**super().noise(encoder.step_frames, size, clips),
+                'interval': 0.07 * normal().exp(), 'ages': ages,
                 'known': normal(past) < 1,
                 'past_features': normal(past, side, side, variant.dim),
                 'past_memory': normal(past, variant.depth, 2, variant.heads, side ** 2,
@@ -120,9 +121,11 @@ class StreamGraph(Graph):
     def forward(self, pixels: Tensor, interval: Tensor, ages: Tensor, known: Tensor,
                 past_features: Tensor, past_memory: Tensor) -> tuple[Tensor, ...]:
         """Compute features, head arrays and new memory; docs/export.md has the inputs."""
-        ends = torch.cat((-ages, torch.zeros_like(ages[:, :1])), 1)
+        # The first tubelet is told its interval twice.
+        ends = -torch.where(known, ages, interval[:, None])
+        ends = torch.cat((ends, torch.zeros_like(ages[:, :1])), 1)
         times = self.encoder.times(torch.stack((ends - interval[:, None], ends), 2).flatten(1))
-        cos, sin = times[:, :-1, None, None, None, :-1].chunk(2, -1)    # B W-1 1 1 1 w
+        cos, sin = times[:, :-1, None, None, None, :-2].chunk(2, -1)    # B W-1 1 1 1 w
         keys, values = past_memory.unbind(3)                            # B W-1 L H P C
         turning, still = keys.split((cos.shape[-1], keys.shape[-1] - cos.shape[-1]), -1)
         keys = torch.cat((rotate(turning, cos, sin), still), -1)

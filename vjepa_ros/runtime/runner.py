@@ -17,7 +17,6 @@ from torch import Tensor
 from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Branch, Heads, IN_TURN
-from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.forward.cpu import Traced
 from vjepa_ros.runtime.forward.select import FUSED, PLAIN, prepare, prepare_step
@@ -142,7 +141,7 @@ class Runner:
         if stream is None or keys is None or stamps is None:
             return self._forward, None, slice(None)
         if stream.ready(keys):
-            return stream.decode, stream.find(keys), slice(-TUBELET, None)
+            return stream.decode, stream.find(keys), slice(-stream.step_frames, None)
         return stream.prefill, stream.find(keys), slice(None)
 
     @staticmethod

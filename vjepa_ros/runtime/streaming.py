@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.model.variants import BACK_S, MOST_WINDOW, PATCH, TUBELET
 
 MAX_BYTES = 512 << 20   # of the cache, for all cameras
 MOST_TUBELETS = 256     # in the cache
@@ -30,8 +30,9 @@ LEAST_CLIPS = 4         # of a pass, at any size
 # For each frame of a clip a key that no other frame has; None for a frame that never comes again.
 Keys = Sequence[Hashable]
 Work = Callable[[Tensor], Tensor]       # pixels to features, or features to packed heads
-# From the pixels (B, 2, S, S, 3) uint8 of the newest tubelets, `Encoder.times` of these, and what
-# each block remembers, to features (B, 1, Hp, Wp, D) float32.
+# From the pixels (B, 2, S, S, 3) uint8 of the newest tubelets (with matching 3 frames, after
+# the newest frame of the tubelets before), `Encoder.times` of these, and what each block
+# remembers, to features (B, 1, Hp, Wp, D) float32.
 Step = Callable[[Tensor, Tensor, Sequence[LayerMemory]], Tensor]
 
 
@@ -175,11 +176,11 @@ class StreamEncoder:
         self._encoder = encoder
         self._eager = eager
         self._normalise, self._step = normalise, step
-        self._side = image_size // PATCH
+        self._side, self.step_frames = image_size // PATCH, encoder.step_frames
         self.cache = KeyValueCache(encoder, self._side ** 2)
-        # How far back a result depends on what was seen before its clip [frame intervals]: in
-        # each block a tubelet attends to those before it, which have attended to earlier ones.
-        self.reach = encoder.variant.depth * (encoder.window - 1) * TUBELET
+        # How long before its clip a result depends on what was seen [s]: in each block a tubelet
+        # attends to those before it, which have attended to earlier ones.
+        self.reach = encoder.variant.depth * BACK_S[encoder.window - 2]
         self._inputs: dict[int, _Inputs] = {}
 
     def drop(self, clips: Iterable[Keys]) -> None:
@@ -218,7 +219,7 @@ class StreamEncoder:
 
     def decode(self, pixels: Tensor) -> Tensor:
         """Encode the newest tubelet of clips (B, T, S, S, 3) uint8 whose others are cached."""
-        return self._run(pixels[:, -TUBELET:], 1)
+        return self._run(pixels[:, -self.step_frames:], 1)
 
     def prefill(self, pixels: Tensor) -> Tensor:
         return self._run(pixels, self._encoder.window)
@@ -248,6 +249,9 @@ def why_not(encoder: Encoder, frames: int) -> str:
     """Return why an encoder cannot stream with clips of so many frames; '' when it can."""
     if not encoder.window:
         return 'the weights are bidirectional'
+    if not 2 <= encoder.window <= MOST_WINDOW:
+        return (f'the weights have a window of {encoder.window} tubelets, less than 2 or more '
+                f'than {MOST_WINDOW}')
     if frames != TUBELET * encoder.window:
         return f'num_frames is {frames}, the weights stream with {TUBELET * encoder.window}'
     return ''

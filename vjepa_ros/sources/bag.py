@@ -29,8 +29,8 @@ from vjepa_ros.sources.video import MESSAGES, PacketDecoder, pixels_of
 SUFFIXES = (*BAG_SUFFIXES, '.zstd', '.zst', '.bag')     # also of compressed ones, and of ROS 1
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 IMAGES = (_IMAGE, _COMPRESSED, *MESSAGES)
-_INFO, _IMU = 'sensor_msgs/msg/CameraInfo', 'sensor_msgs/msg/Imu'
-BUILT_IN = (*IMAGES, _INFO, _IMU)      # whatever a bag says of them
+_INFO = 'sensor_msgs/msg/CameraInfo'
+BUILT_IN = (*IMAGES, _INFO)      # whatever a bag says of them
 TRANSPORTS = ('compressed', 'ffmpeg', 'theora', 'zstd', 'foxglove')
 VIDEO = re.compile('26[45]|hevc', re.I)       # in the format of a CompressedImage
 LISTED = re.compile(r'^\s*- [\'"]?([^\s\'"]+\.(?:mcap|db3)(?:\.zstd)?)[\'"]?\s*$', re.M)
@@ -75,7 +75,7 @@ def _storage_files(folder: Path) -> list[Path]:
 class Bag:
     """An open rosbag2: a file or folder, with or without metadata.
 
-    Only messages that are asked for are parsed. Images, camera_info, imu and video have built-in
+    Only messages that are asked for are parsed. Images, camera_info and video have built-in
     definitions, other types those that the bag brings.
     """
 

@@ -34,14 +34,6 @@ _OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
 MAX_BYTES = 512 << 20    # of a picture
 LABELS = 'labels.csv'
 MAX_STAMP_S = 9e9        # stamps in ns have 64 bits
-# Rotation of a body in the optical frame of a camera that looks ahead: quaternion x, y, z, w.
-BODY_IN_OPTICAL = (0.5, -0.5, 0.5, 0.5)
-# Poses often come over a link that delivers several at once, with the time of their arrival. So
-# the mean of so many stamps, in the order of the file, counts. It leaves even stamps as they are.
-EVENED = 31
-MOST_APART_S = 0.2     # no rates between poses farther apart
-RATES = ('stamp_s', 'x_rad_s', 'y_rad_s', 'z_rad_s')
-POSES = ('stamp_s', 'qw', 'qx', 'qy', 'qz')
 SCENE = ('poses.npy', 'depth.npz', 'K.npy')      # of a scene that stands still
 UNEVEN = 1e-3          # by which axes of a pose may differ from unit vectors at right angles
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
@@ -134,13 +126,6 @@ class FolderSource(Source):
                          (width, height), rate, len(self._rows),
                          read_matrix(folder / 'K.npy', (width, height))
                          or read_calibration(folder / 'calib.txt', (width, height)))
-
-    def angular_rates(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return `read_angular_rates` with stamps (N,) int64 [ns] on the clock of the frames."""
-        found = read_angular_rates(self._folder)
-        if found is None:
-            return None
-        return np.round(found[0] * 1e9).astype(np.int64) + self._shift_ns, found[1]
 
     def scene(self) -> StillScene | None:
         """Return depth and motion of the camera, None where there are none; see `StillScene`."""
@@ -273,65 +258,6 @@ def _array(path: Path, key: str = '') -> np.ndarray:
         how = f'numpy.savez as {key}' if key else 'numpy.save'
         raise SourceError(f"'{path}' cannot be read: {error}; store it with {how}") from error
     return array
-
-
-# -- angular rates --------------------------------------------------------------------------------
-
-def read_angular_rates(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """Read the rates of a recording: imu.csv, else motion.csv; None without either.
-
-    ``imu.csv`` has the columns stamp_s, x_rad_s, y_rad_s, z_rad_s. ``motion.csv`` has stamp_s, qw,
-    qx, qy, qz, the orientation of the body in the world. Axes of the body: x ahead, y left, z up.
-    (N,) stamps on the clock of labels.csv [s], ascending; (N, 3) rates [rad/s].
-    """
-    if (path := folder / 'imu.csv').exists():
-        rows = _numbers(path, RATES)
-        rows = rows[np.argsort(rows[:, 0], kind='stable')]
-        return rows[:, 0], rows[:, 1:]
-    if (path := folder / 'motion.csv').exists():
-        rows = _numbers(path, POSES)
-        return rates_of_poses(rows[:, 0], rows[:, 1:])
-    return None
-
-
-def rates_of_poses(stamps_s: np.ndarray, orientation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Make rates (M, 3) of the body [rad/s], with their times [s], by finite differences.
-
-    Of `orientation` (N, 4), quaternions w, x, y, z of the body in the world, with their times of
-    arrival (N,), in the order of the poses.
-    """
-    # Each part alone: evened stamps would spread a gap over its neighbours.
-    gaps = np.flatnonzero(np.diff(stamps_s) > MOST_APART_S) + 1
-    times, rates = [], []
-    for part, poses in zip(np.split(stamps_s, gaps), np.split(orientation, gaps), strict=True):
-        evened = _evened(part)
-        for k, step_s in enumerate(np.diff(evened)):
-            if 0 < step_s <= MOST_APART_S:
-                times.append(evened[k] + step_s / 2)
-                rates.append(_difference(poses[k], poses[k + 1]) / step_s)
-    return np.array(times), np.array(rates).reshape(-1, 3)
-
-
-def _evened(stamps_s: np.ndarray) -> np.ndarray:
-    """Replace each stamp by the mean of those around it, fewer towards both ends."""
-    sums = np.concatenate([[0.0], np.cumsum(stamps_s - stamps_s[0])])
-    k = np.arange(len(stamps_s))
-    half = np.minimum(np.minimum(k, k[::-1]), EVENED // 2)
-    return stamps_s[0] + (sums[k + half + 1] - sums[k - half]) / (2 * half + 1)
-
-
-def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Rotation vector (3,) [rad] in the body from one orientation to another, w, x, y, z."""
-    w = one @ other
-    v = one[0] * other[1:] - other[0] * one[1:] - np.cross(one[1:], other[1:])
-    length = np.linalg.norm(v)
-    sign = 1.0 if w >= 0 else -1.0
-    return v * (sign * 2 * np.arctan2(length, abs(w)) / max(float(length), 1e-12))
-
-
-def _numbers(path: Path, columns: Sequence[str]) -> np.ndarray:
-    return np.array([[_stamp(*line) / 1e9, *(_number(line, column) for column in columns[1:])]
-                     for line in _lines(path, columns)])
 
 
 # -- stamps of pictures ---------------------------------------------------------------------------

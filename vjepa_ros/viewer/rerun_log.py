@@ -40,9 +40,7 @@ with suppress(ModuleNotFoundError):      # which `cli/view` tells
 
 TIME = 'time'
 EPOCH_NS = 10**17        # earlier stamps (before 1973) count from the start of a source
-ARROW_S = 0.5            # an arrow shows where a cell will be after this time,
-LONGEST = 1.5            # but is at most so many cells long
-MIN_CONFIDENCE = 0.2     # of a cell that gets an arrow
+MIN_CONFIDENCE = 0.2     # of a cell that gets a point
 STILL = (150, 150, 150)  # of what does not come nearer
 REGION_COLORS = {True: (229, 48, 48), False: (255, 180, 60)}   # on course, and passing by
 CONTACT_SHOWN_S = 10.0
@@ -96,20 +94,12 @@ class RerunLog:
             np.nan_to_num(grid, nan=0.0), colormap='turbo', depth_range=(0.0, 1.0)))
 
     def cells(self, camera: str, cells: LoomingCells, optics: Optics) -> None:
-        """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer."""
-        # Flow of a plain wall is noise, although the heads know well that the wall stays away.
-        known = (np.isfinite(cells.drift_across) & (cells.confidence >= MIN_CONFIDENCE)
-                 & (np.abs(cells.rate) > cells.sigma))
-        rays = np.stack((cells.across, cells.down), -1)[known]
-        at, drift = optics.pixels(rays), np.stack((cells.drift_across, cells.drift_down), -1)
-        way = drift[known] * (optics.fx, optics.fy) * ARROW_S
-        # The optical axis lies in the middle of the picture, or nearly.
-        longest = LONGEST * 2.0 * math.sqrt(abs(optics.cx * optics.cy) / max(1, len(cells)))
-        way *= np.minimum(1.0, longest / np.maximum(np.hypot(*way.T), 1e-9))[:, None]
+        """Log looming as points, coloured by how fast what is there comes nearer."""
+        known = (cells.confidence >= MIN_CONFIDENCE) & (np.abs(cells.rate) > cells.sigma)
+        at = optics.pixels(np.stack((cells.across, cells.down), -1)[known])
         self._add(camera, 'image')
-        self._log(f'cameras/{camera}/image/looming', rr.Arrows2D(
-            origins=at, vectors=way, colors=_colors(cells.rate[known]),
-            radii=rr.Radius.ui_points(1.0)))
+        self._log(f'cameras/{camera}/image/looming', rr.Points2D(
+            at, colors=_colors(cells.rate[known]), radii=rr.Radius.ui_points(3.0)))
 
     def regions(self, camera: str, regions: Iterable[Region]) -> None:
         """Log boxes of what comes nearer, with their time to contact."""

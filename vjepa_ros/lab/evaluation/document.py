@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from vjepa_ros.lab.evaluation.metrics import HORIZONS_S, TURNING_DEG_S, reliability, runs
-from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
-from vjepa_ros.lab.evaluation.world import WorldRun
+from vjepa_ros.lab.evaluation.recording_replay import Played
+from vjepa_ros.lab.evaluation.world import HEADS, PUBLISHED, WorldRun
 from vjepa_ros.lab.report.page import (
     GRID,
     drawn,
@@ -45,16 +45,16 @@ LOOMING_NOTE = (
     'Truth: speed along the optical axis over depth, of patches with depth in at least half of '
     'their cells. R2: unknown counts as 0. R2 kn, corr: R2 and Pearson correlation where the '
     'looming is known. error: mean absolute error [1/s], beside that of always 0. known: share of '
-    'patches. rms, med: root mean square and median of the error over its stated standard error, '
-    'where known; honest ones have an rms of 1, and a median of 0.67 if normal, 0.49 if Laplace. '
-    '<30, 30-60, >60: R2 while the camera turns by so many degrees a second.')
+    'patches. /stated: root mean square of the error over that of the stated standard errors, '
+    'where known; 1 is honest. <30, 30-60, >60: R2 while the camera turns by so many degrees a '
+    'second.')
 RAIL_NOTE = (
     'A rendered camera steps towards a plane. error: median relative error of the time to '
     'contact, from 30 to 8 frames before contact at the optical axis. slope: of the time to '
     'contact, in frames per frame (least squares; truth -1); pooled: the median.')
 BLOCK = 'accuracy'
 MARKS = f'<!-- {BLOCK}:begin -->\n<!-- {BLOCK}:end -->\n'
-COLORS = {'fused': '#0b6bcb', 'geometric': '#d97706', 'learned': '#15803d', 'heads': '#7c2d12'}
+COLORS = {PUBLISHED: '#0b6bcb', HEADS: '#7c2d12'}
 WORLD_TITLES = {'world': 'World', 'rough': 'Rough world'}    # by their key in the report
 
 
@@ -74,37 +74,35 @@ def grids(report: Mapping[str, Any]) -> list[Grid]:
     if report['sequences']:
         rows = {**report['sequences'], 'pooled': report['pooled']}
         found.append(Grid(
-            f'Sequences, method {report["configuration"]["method"]}',
+            'Sequences',
             ('sequence', 'frames', 'AUC', 'AP', 'ECE', 'lead s', 'TTC', 'loom', 'still', 'FA/min',
              'unkn'), [(name, *_sequence_cells(f)) for name, f in rows.items()],
             _each_alone(report['groups'].get('collision'))))
         if report['groups']:
-            found.append(method_grid(report))
+            found.append(group_grid(report))
     return found + [world_grid(report[name], title) for name, title in WORLD_TITLES.items()
                     if report[name]]
 
 
 def looming_grid(looming: Mapping[str, Any]) -> Grid:
     rows = []
-    for name, methods in looming.items():
-        for method, f in methods.items():
-            values = [number(f[key], 2) for key in (
-                'looming_r2', 'looming_r2_known', 'correlation_known', 'looming_mae_per_s',
-                'mae_of_zero_per_s')]
-            rows.append((name, method, *values, percent(f['looming_known']),
-                         number(f['rms_error_over_stated'], 1),
-                         number(f['median_error_over_stated'], 1),
-                         *(number(r2, 2) for r2 in f['looming_r2_by_turning_deg_s'].values())))
+    for name, f in looming.items():
+        values = [number(f[key], 2) for key in (
+            'looming_r2', 'looming_r2_known', 'correlation_known', 'looming_mae_per_s',
+            'mae_of_zero_per_s')]
+        rows.append((name, *values, percent(f['looming_known']),
+                     number(f['error_over_stated'], 2),
+                     *(number(r2, 2) for r2 in f['looming_r2_by_turning_deg_s'].values())))
     slow, fast = TURNING_DEG_S
     return Grid('Real cameras, looming of each patch', (
-        'sequence', 'method', 'R2', 'R2 kn', 'corr', 'error', 'of 0', 'known', 'rms', 'med',
+        'sequence', 'R2', 'R2 kn', 'corr', 'error', 'of 0', 'known', '/stated',
         f'<{slow}', f'{slow}-{fast}', f'>{fast}'), rows, LOOMING_NOTE)
 
 
 def rail_grid(rails: Mapping[str, Any]) -> Grid:
-    return Grid('Rail, error and slope', ('plane, step, slant', *rails['pooled']), [
-        (name, *(f'{percent(f["ttc_median_relative_error"])}, {number(f["slope_per_frame"], 2)}'
-                 for f in methods.values())) for name, methods in rails.items()], RAIL_NOTE)
+    return Grid('Rail', ('plane, step, slant', 'error', 'slope'), [
+        (name, percent(f['ttc_median_relative_error']), number(f['slope_per_frame'], 2))
+        for name, f in rails.items()], RAIL_NOTE)
 
 
 def _each_alone(group: Mapping[str, Any] | None) -> str:
@@ -128,8 +126,9 @@ def _sequence_cells(f: Mapping[str, Any]) -> tuple[str, ...]:
             percent(f['unknown_fraction']))
 
 
-def method_grid(report: Mapping[str, Any]) -> Grid:
-    columns = [column for column in (   # group of sequences, head of the column, figure, format
+def group_grid(report: Mapping[str, Any]) -> Grid:
+    groups = report['groups']
+    columns = [(groups[group], head, key, shape) for group, head, key, shape in (
         ('collision', 'AUC', 'collision_auc', number),
         ('collision', 'AP', 'average_precision', number),
         ('collision', 'lead s', 'mean_time_to_collision_s', lambda v: number(v, 1)),
@@ -137,18 +136,16 @@ def method_grid(report: Mapping[str, Any]) -> Grid:
         ('closing', 'TTC', 'ttc_median_relative_error', percent),
         ('closing', 'known', 'ttc_coverage', percent),
         ('still', 'still', 'looming_when_still_per_s', lambda v: number(v, 4)),
-    ) if column[0] in report['groups']]
-    rows = [(name, *(shape(found['groups'][group][key]) for group, _, key, shape in columns))
-            for name, found in report['methods'].items()]
+    ) if group in groups]
     titles = '; '.join(f'{group.replace("_", " ")}: {" + ".join(members["sequences"])}'
-                       for group, members in report['groups'].items())
-    return Grid('Methods', ('method', *(head for _, head, _, _ in columns)), rows,
-                f'Over groups of sequences: {titles}.')
+                       for group, members in groups.items())
+    return Grid('Groups of sequences', tuple(head for _, head, _, _ in columns), [
+        tuple(shape(found[key]) for found, _, key, shape in columns)], f'{titles}.')
 
 
 def world_grid(world: Mapping[str, Any], title: str) -> Grid:
-    """Return the figures of the rendered clips, with one column per method."""
-    columns = [*world['methods'].values()]
+    """Return the figures of the rendered clips, as published and by the heads."""
+    columns = [world[name] for name in COLORS]
     rows = [(f'collision AUC within {key} s', *(number(f['collision_auc'][key]) for f in columns))
             for key in ('0.5', '1', '3')]
     rows += [(label, *(shape(f[key]) for f in columns)) for label, key, shape in (
@@ -162,7 +159,7 @@ def world_grid(world: Mapping[str, Any], title: str) -> Grid:
         ('median relative error of time to contact', 'ttc_median_relative_error', percent),
         ('mean time to collision at 5 % false alarms (s)', 'mean_time_to_collision_s',
          lambda v: number(v, 2)))]
-    return Grid(f'{title}, {world["clips"]} held-out clips', ('figure', *world['methods']), rows)
+    return Grid(f'{title}, {world["clips"]} held-out clips', ('figure', *COLORS), rows)
 
 
 def show(report: Mapping[str, Any], console: Console) -> None:
@@ -179,14 +176,13 @@ def show(report: Mapping[str, Any], console: Console) -> None:
         if grid.note:
             console.print(grid.note, style='dim', markup=False, highlight=False, soft_wrap=True)
     for name, figures in report['sequences'].items():
-        for key in ('heads_problem', 'gyroscope'):
-            if figures[key]:
-                console.print(f'{name}: {figures[key]}', highlight=False, markup=False,
-                              soft_wrap=True)
+        if figures['heads_problem']:
+            console.print(f'{name}: {figures["heads_problem"]}', highlight=False, markup=False,
+                          soft_wrap=True)
 
 
-def alarms_of(played: Played, method: str) -> str:
-    stamps, outcome = played.stamps(), played.outcomes[method]
+def alarms_of(played: Played) -> str:
+    stamps, outcome = played.stamps(), played.outcome
     found = [f'{stamps[a]:.1f} to {stamps[b - 1]:.1f} s '
              f'({Level(int(outcome.level[a:b].max())).name.lower()})'
              for a, b in runs(outcome.alarm)]
@@ -200,11 +196,10 @@ def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
     folder = document.with_suffix('')
     folder.mkdir(exist_ok=True)
     known = report['configuration']
-    method = known['method']
     block = [f'| | |\n|---|---|\n| Command | `{known["command"]}`, {known["minutes"]} minutes |\n'
              f'| Date, machine | {known["date"]}, {known["machine"]} |\n'
-             f'| Model | {known["model"]} |\n| Method | {method}, one configuration for '
-             'all recordings (the defaults) |\n',
+             f'| Model | {known["model"]}, one configuration for all recordings (the defaults) '
+             '|\n',
              *(f'### {grid.title}\n\n{markdown_table(grid.heads, grid.rows)}'
                + (f'\n{grid.note}\n' if grid.note else '') for grid in grids(report)),
              f'{LEGEND}\n', '### Plots\n']
@@ -214,32 +209,29 @@ def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
                      f'![reliability]({folder.name}/{name}_reliability.png)\n')
     for each in played:
         name = each.item.name
-        (folder / f'{name}.png').write_bytes(timeline(each, method))
-        block.append(f'`{name}`: {alarms_of(each, method)}. '
+        (folder / f'{name}.png').write_bytes(timeline(each))
+        block.append(f'`{name}`: {alarms_of(each)}. '
                      f'![{name} over time]({folder.name}/{name}.png)\n')
     document.write_text(fill(text, BLOCK, '\n'.join(block)), encoding='utf-8')
 
 
-def timeline(played: Played, reported: str) -> bytes:
-    """Draw the collision score of every method over time, with labels and levels, as PNG."""
-    time, outcome = played.stamps(), played.outcomes[reported]
+def timeline(played: Played) -> bytes:
+    """Draw the collision score over time, with labels and levels, as PNG."""
+    time, outcome = played.stamps(), played.outcome
     figure, axes = over_time(time[outcome.scored], outcome.level[outcome.scored], 2.7)
     ends = np.append(time[1:], time[-1] + 0.1)
     for count, (first, past) in enumerate(runs(played.truth.collision == 1)):
         axes.axvspan(time[first], ends[past - 1], color='#fecaca', linewidth=0,
                      label='' if count else 'labelled: collision imminent')
-    for method in (m for m in METHODS if m in played.outcomes):
-        said, main = played.outcomes[method], method == reported
-        axes.plot(time, np.where(said.scored, said.score, np.nan), color=COLORS[method],
-                  linewidth=2.0 if main else 1.1, marker='.', label=method,
-                  markersize=4 if time.size < 80 else 0)
+    axes.plot(time, np.where(outcome.scored, outcome.score, np.nan), color=COLORS[PUBLISHED],
+              linewidth=2.0, marker='.', label='score', markersize=4 if time.size < 80 else 0)
     axes.set(ylim=(-0.03, 1.03), ylabel='collision score, 0 to 1')
     legend(axes)
     return drawn(figure, 'png')
 
 
 def reliability_plot(world: WorldRun) -> bytes:
-    """Draw observed over predicted frequency by method; the area of a dot shows its count."""
+    """Draw observed over predicted frequency; the area of a dot shows its count."""
     from matplotlib.figure import Figure
     figure = Figure(figsize=(5.4, 4.6), layout='constrained')
     axes = figure.subplots()

@@ -148,7 +148,7 @@ class ClipTruth:
 
 @dataclass(frozen=True)
 class ClipOutcome:
-    """Output of a method for each of N clips; NaN is unknown, None is missing."""
+    """What was said of each of N clips; NaN is unknown, None is missing."""
 
     hazard: np.ndarray  # (N, 5) probability of contact within each of `HORIZONS_S`
     time_to_contact: np.ndarray | None = None  # (N,) [s], inf for none
@@ -222,7 +222,8 @@ class Patches:
 
     truth: np.ndarray  # (M,)
     turning_deg_s: np.ndarray  # (M,)
-    said: dict[str, np.ndarray]  # (2, M) by method: rate, NaN unknown, and its standard error
+    rate: np.ndarray  # (M,) that was said, NaN unknown, and its standard error
+    sigma: np.ndarray
 
 
 def patch_figures(truth: ArrayLike, turning_deg_s: ArrayLike, rate: ArrayLike,
@@ -232,7 +233,6 @@ def patch_figures(truth: ArrayLike, turning_deg_s: ArrayLike, rate: ArrayLike,
     known, filled = ~np.isnan(rate), np.nan_to_num(rate, nan=0.0)
     error = np.abs(filled - truth)
     stated = known & np.isfinite(sigma) & (sigma > 0)
-    ratio = error[stated] / sigma[stated]
     both = np.stack([rate[known], truth[known]])
     varied = both.shape[1] > 1 and (both.std(axis=1) > 0).all()
     slow, fast = TURNING_DEG_S
@@ -244,8 +244,8 @@ def patch_figures(truth: ArrayLike, turning_deg_s: ArrayLike, rate: ArrayLike,
         'correlation_known': float(np.corrcoef(both)[0, 1]) if varied else math.nan,
         'looming_mae_per_s': mean(error), 'mae_of_zero_per_s': mean(np.abs(truth)),
         'looming_known': mean(known),
-        'rms_error_over_stated': math.sqrt(mean(np.square(ratio))),
-        'median_error_over_stated': float(np.median(ratio)) if ratio.size else math.nan,
+        'error_over_stated': float(np.linalg.norm(error[stated]) / np.linalg.norm(sigma[stated]))
+        if stated.any() else math.nan,
         'looming_r2_by_turning_deg_s': {name: r2(filled[those], truth[those])
                                         for name, those in classes.items()}})
 
@@ -263,9 +263,9 @@ class Truth:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Output of a method at each of N frames; NaN is unknown."""
+    """What was said at each of N frames; NaN is unknown."""
 
-    scored: np.ndarray  # whether the method assessed this frame; other values are ignored
+    scored: np.ndarray  # whether this frame was assessed; other values are ignored
     # collision_probability, collision_if_ahead: 0..1
     collision_probability: np.ndarray
     collision_if_ahead: np.ndarray

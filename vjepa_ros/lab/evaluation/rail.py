@@ -95,10 +95,9 @@ def items() -> list[RailItem]:
 
 
 def figures(played: Sequence[Played]) -> dict[str, Any]:
-    """Return error and slope of every method by rail; of all: the error, and the median slope."""
+    """Return error and slope by rail; of all: the error, and the median slope."""
     def of(rails: Sequence[Played]) -> dict[str, Any]:
-        return {method: fall([(p.truth, p.outcomes[method]) for p in rails])
-                for method in rails[0].outcomes}
+        return fall([(p.truth, p.outcome) for p in rails])
 
     return {p.item.name: of([p]) for p in played} | ({'pooled': of(played)} if played else {})
 

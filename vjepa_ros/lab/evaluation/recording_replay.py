@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play recordings through the perception without ROS, with every method at once."""
+"""Play recordings through the perception without ROS."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,29 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.clip.ring import Push
 from vjepa_ros.lab.evaluation.metrics import Outcome, Patches, Truth, find_groups, of_method
 from vjepa_ros.lab.evaluation.still_scenes import PatchReader
-from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
-from vjepa_ros.perception.assessment import LevelFilter
-from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
-from vjepa_ros.sources.folder import BODY_IN_OPTICAL, FolderSource, StillSource
+from vjepa_ros.sources.folder import FolderSource, StillSource
 
 MARKS = {
     '': 'the truth is in the labels of the recording (labels.csv), if any',
     'negative': 'no collision is imminent in any frame; nothing else is known',
     'still': 'neither camera nor scene moves: no collision, nothing comes nearer',
 }
-METHODS = ('geometric', 'learned', 'fused')
 CAMERA = 'camera'
 NS = 1e9
-NO_RATES = 'no imu.csv or motion.csv (only recording folders have rates)'
-
 
 @dataclass(frozen=True)
 class Item:
@@ -94,14 +87,17 @@ def read_items(words: Sequence[str]) -> list[Item]:
 
 @dataclass(frozen=True)
 class Setup:
-    methods: tuple[str, ...]  # of `METHODS`; the last one is reported
     settings: Settings  # live settings
     track: TrackConfig  # settings of the frame memory
-    engine: Model | None = None  # the loaded model; None when no method needs it
+    engine: Model | None = None  # the loaded model, with heads; None only while it is passed on
     topic: str | None = None  # image topic of bags, None for the first
-    imu: tuple[float, float] = (0.0, JITTER_S)  # offset of rates, standard error of frames [s]
-    use_imu: bool = False  # whether the methods are given the rates
     rate: float | None = None  # of pictures without stamps; others are thinned to it [Hz]
+
+    @property
+    def model(self) -> Model:
+        """Return the loaded model."""
+        assert self.engine is not None, 'the process has made it'
+        return self.engine
 
 
 def remade(setup: Setup) -> Callable[[], Setup]:
@@ -118,8 +114,8 @@ def _make_setup(setup: Setup, config: ModelConfig | None) -> Setup:
 class Played:
     item: Item
     truth: Truth
-    outcomes: dict[str, Outcome]  # by method
-    told: dict[str, str]  # why heads or rates are unused
+    outcome: Outcome
+    heads_problem: str  # why heads are not valid, in how many frames
     patches: Patches | None = None  # looming of the patches where depth and poses are known
 
     def stamps(self) -> np.ndarray:
@@ -127,62 +123,34 @@ class Played:
 
 
 class Reader:
-    """Assesses a recording with every method, which share ring, looming field and encoding."""
+    """Assesses a recording."""
 
     def __init__(self, setup: Setup, source: Source) -> None:
-        self.setup = setup
-        self._perception = None if setup.engine is None else Perception(
-            setup.engine, setup.track, [CAMERA])
-        self.track = CameraState(CAMERA, setup.track) if self._perception is None \
-            else self._perception.tracks[CAMERA]
+        self._setup = setup
+        self._perception = Perception(setup.model, setup.track, [CAMERA])
+        self.track = self._perception.tracks[CAMERA]
         self.track.intrinsics, self.track.distortion = source.intrinsics, source.distortion
-        self.gyroscope: Gyroscope | None = None
-        self._rates: deque[tuple[int, np.ndarray]] = deque()
-        rates = source.angular_rates() if setup.use_imu and isinstance(
-            source, FolderSource) else None
-        if rates is not None:
-            self.gyroscope = self.track.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
-            self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))
-        elif setup.use_imu:      # one that can not be used: each result then says why
-            self.track.gyroscope = Gyroscope()
-            self.track.gyroscope.problem = NO_RATES
-        self._assessors = {method: LevelFilter() for method in setup.methods}
-        self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 
-    def take(self, frame: SourceFrame) -> dict[str, Result]:
-        """Return the results of every method at a frame; empty while the clip fills."""
-        gyroscope = self.gyroscope
-        while gyroscope is not None and self._rates and not gyroscope.covers(frame.stamp_ns):
-            gyroscope.push(*self._rates.popleft())
-        pushed = self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id, gain=frame.gain)
-        if pushed is Push.RESET:
-            for assessor in self._assessors.values():
-                assessor.reset()
+    def take(self, frame: SourceFrame) -> Result | None:
+        """Return the result at a frame; None while the clip fills."""
+        self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id, gain=frame.gain)
         sample = self.track.sample()
         if sample is None:
-            return {}
-        # The methods need the heads, but not the features.
-        wants, settings = Wants(features=False, image=False), self.setup.settings
-        if self._perception is None:
-            seen = self.track.observe(sample, settings, wants)
-        else:
-            seen = self._perception.observe({CAMERA: sample}, {CAMERA: wants}, settings)[CAMERA]
-        out = {}
-        for method, assessor in self._assessors.items():
-            # Each method has its own smoothing and level; the rest is shared.
-            self.track.level_filter = assessor
-            out[method] = self.track.assess(seen.under(self._settings[method], wants))
-        return out
+            return None
+        # The heads are needed, but not the features.
+        return self._perception.run({CAMERA: sample}, self._setup.settings,
+                                    {CAMERA: Wants(features=False, image=False)},
+                                    lambda stamp: 0.0)[0]
 
 
 def play(setup: Setup, item: Item) -> Played:
     stamps: list[float] = []
     truths: list[tuple[float, float]] = []
-    said: list[dict[str, Result]] = []
+    said: list[Result | None] = []
     with item.open(setup) as source:
         reader = Reader(setup, source)
         scene = source.scene() if isinstance(source, FolderSource) else None
-        patches = None if scene is None else PatchReader(scene, setup.settings.min_confidence)
+        patches = None if scene is None else PatchReader(scene)
         for frame in source:
             if stamps and frame.stamp_ns / NS <= stamps[-1]:
                 raise SourceError(f"'{item.path}': stamp {frame.stamp_ns} ns does not follow "
@@ -190,14 +158,13 @@ def play(setup: Setup, item: Item) -> Played:
             truths.append(item.truth(frame))
             stamps.append(frame.stamp_ns / NS)
             said.append(reader.take(frame))
-            if patches is not None:
+            if patches is not None and said[-1] is not None:
                 patches.take(frame.stamp_ns, said[-1])
     if not stamps:
         raise SourceError(f"'{item.path}' has no frames")
     collision, ttc = np.array(truths).T
     return Played(item, Truth(np.array(stamps), collision, ttc),
-                  {m: outcome([r.get(m) for r in said]) for m in setup.methods},
-                  told([r[setup.methods[-1]] for r in said if r]),
+                  outcome(said), problem_of([r for r in said if r is not None]),
                   None if patches is None else patches.patches())
 
 
@@ -206,33 +173,25 @@ def outcome(results: Sequence[Result | None]) -> Outcome:
         return np.array([missing if r is None else float(getattr(r.assessment, name))
                          for r in results])
 
-    ahead = np.array([r is not None and r.method != 'geometric' for r in results])
     return Outcome(np.array([r is not None for r in results]), column('collision_probability'),
-                   np.where(ahead, column('collision_if_ahead'), math.nan),
-                   column('time_to_contact'), column('looming_rate'),
+                   column('collision_if_ahead'), column('time_to_contact'), column('looming_rate'),
                    column('level', 255.0).astype(int))
 
 
-def assemble(played: Sequence[Played], methods: Sequence[str]) -> dict[str, Any]:
+def assemble(played: Sequence[Played]) -> dict[str, Any]:
     if not played:
-        return {'sequences': {}, 'pooled': {}, 'groups': {}, 'methods': {}}
+        return {'sequences': {}, 'pooled': {}, 'groups': {}}
     groups = find_groups({p.item.name: p.truth for p in played})
-    found = {method: of_method({p.item.name: (p.truth, p.outcomes[method]) for p in played},
-                               groups) for method in methods}
-    main = found[methods[-1]]
-    return {'sequences': {p.item.name: main['sequences'][p.item.name] | p.told for p in played},
-            'pooled': main['pooled'],
-            'groups': {group: {'sequences': members} | main['groups'][group]
-                       for group, members in groups.items()}, 'methods': found}
+    found = of_method({p.item.name: (p.truth, p.outcome) for p in played}, groups)
+    return {'sequences': {p.item.name: found['sequences'][p.item.name]
+                          | {'heads_problem': p.heads_problem} for p in played},
+            'pooled': found['pooled'],
+            'groups': {group: {'sequences': members} | found['groups'][group]
+                       for group, members in groups.items()}}
 
 
-def told(results: Sequence[Result]) -> dict[str, str]:
-    """Return what the results of a recording say of themselves: why heads or rates are unused."""
+def problem_of(results: Sequence[Result]) -> str:
+    """Return why heads were not valid in a recording, in how many frames; '' where they were."""
     problems = Counter(r.heads_problem for r in results if r.heads_problem)
-    heads = f'the heads were not valid in {problems.total()} frames: ' \
+    return f'the heads were not valid in {problems.total()} frames: ' \
         f'{problems.most_common(1)[0][0]}' if problems else ''
-    used = [r.gyroscope for r in results if r.gyroscope is not None]
-    reasons = Counter(filter(None, used)).most_common(1)
-    gyroscope = f'gyroscope used at {used.count("") / len(used):.0%} of the frames ' \
-        f'{"".join(reason for reason, _ in reasons)}' if used else ''
-    return {'heads_problem': heads, 'gyroscope': gyroscope.strip()}

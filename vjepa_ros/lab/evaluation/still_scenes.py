@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.evaluation.metrics import Patches, patch_figures
-from vjepa_ros.perception.patch_maps import looming_map
 from vjepa_ros.perception.types import Result
 from vjepa_ros.sources.folder import StillScene
 
@@ -44,31 +43,28 @@ def patch_truth(depth_m: np.ndarray, closing_m_s: float, view: View) -> np.ndarr
 
 
 class PatchReader:
-    """Collects what every method says of the patches of a recording, beside their truth."""
+    """Collects what is said of the patches of a recording, beside their truth."""
 
-    def __init__(self, scene: StillScene, min_confidence: float) -> None:
-        self._scene, self._min_confidence = scene, min_confidence
+    def __init__(self, scene: StillScene) -> None:
+        self._scene = scene
         self._index = {stamp: n for n, stamp in enumerate(scene.stamps_ns.tolist())}
         self._parts: list[Patches] = []
 
-    def take(self, stamp_ns: int, results: Mapping[str, Result]) -> None:
-        """Take the results of all methods at a frame; none while the clip fills."""
-        if not results:
-            return
+    def take(self, stamp_ns: int, result: Result) -> None:
+        """Take the result at a frame."""
         n, scene = self._index[stamp_ns], self._scene
-        view = next(iter(results.values())).view
-        truth = patch_truth(scene.depth_m[n], float(scene.closing_m_s[n]), view)
+        truth = patch_truth(scene.depth_m[n], float(scene.closing_m_s[n]), result.view)
         judged = ~np.isnan(truth)
         turning = np.full(judged.sum(), math.degrees(scene.turning_rad_s[n]))
-        self._parts.append(Patches(truth[judged], turning, {
-            method: self._said(result)[:, judged] for method, result in results.items()}))
+        self._parts.append(Patches(truth[judged], turning, *self._said(result)[:, judged]))
 
     def _said(self, result: Result) -> np.ndarray:
         """Return rate and standard error (2, Hp, Wp) as published: NaN where unknown."""
-        field, rate = result.looming, result.looming_map
+        rate, learned = result.looming_map, result.learned
         assert rate is not None, 'looming was wanted'
-        sigma = None if field is None else replace(field, rate=field.sigma)
-        return np.stack([rate, looming_map(result.view, sigma, self._min_confidence)])
+        sigma = np.full_like(rate, np.nan) if learned is None else np.where(
+            np.isnan(rate), np.nan, learned.sigma)
+        return np.stack([rate, sigma])
 
     def patches(self) -> Patches | None:
         """Return all patches; None where nothing was judged."""
@@ -76,15 +72,12 @@ class PatchReader:
 
 
 def pooled(parts: Sequence[Patches]) -> Patches:
-    return Patches(np.concatenate([p.truth for p in parts]),
-                   np.concatenate([p.turning_deg_s for p in parts]),
-                   {method: np.concatenate([p.said[method] for p in parts], axis=1)
-                    for method in parts[0].said})
+    return Patches(*(np.concatenate([getattr(p, field.name) for p in parts])
+                     for field in fields(Patches)))
 
 
 def figures(found: Mapping[str, Patches]) -> dict[str, Any]:
-    """Return the figures of every method by sequence, and over all patches of all sequences."""
+    """Return the figures by sequence, and over all patches of all sequences."""
     together = dict(found) | ({'pooled': pooled([*found.values()])} if found else {})
-    return {name: {method: patch_figures(patches.truth, patches.turning_deg_s, *said)
-                   for method, said in patches.said.items()}
+    return {name: patch_figures(*(getattr(patches, field.name) for field in fields(Patches)))
             for name, patches in together.items()}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Evaluate every method on rendered clips that were not used for training.
+"""Evaluate perception on rendered clips that were not used for training.
 
-The method ``heads`` is the calibrated output of the heads, without validity checks, as training
-judges it; its time to contact is the mean of the logarithm given contact.
+``published`` is what a node says, where heads are valid and sure. ``heads`` is their calibrated
+output without validity checks, as training judges it; its time to contact is the mean of the
+logarithm given contact.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from vjepa_ros.lab.world.clips import (
     Targets,
     WorldClips,
     clip_targets,
-    stream_frames,
 )
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.model.head_specs import CONTACT
@@ -43,12 +43,12 @@ from vjepa_ros.runtime.model import Model
 from vjepa_ros.runtime.prediction import HeadArrays, Prediction
 
 START_NS = 1_000_000_000
-HEADS = 'heads'                   # the heads alone, without validity checks
+PUBLISHED, HEADS = 'published', 'heads'
 MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result for maps and times
 ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
 # Tubelets that a stream has encoded before its window is full of the last ones: a robot that runs
-# has them, too. As many as in training, so that both judge the same clips.
-HISTORY = 2
+# has them, too. So many that each clip covers what a frame memory waits for.
+HISTORY = 3
 
 
 @dataclass(frozen=True)
@@ -91,22 +91,11 @@ class Film:
         """Return settings of a frame memory whose clips, or whose stream, have these frames."""
         count = base.num_frames if stream else len(self.frames)
         times = self.times_s
-        gaps = np.diff(times)
         # With repeated frames the clip ends one interval early, so its rate is a bit higher.
-        rate, covered = (count - 1) / times[-1], times[-1] + 0.5 * float(np.median(gaps))
-        if stream:
-            # A memory waits for more than jitter has left of some clips.
-            short = covered < (count - 1) * self.interval_s
-            rate = 1.0001 * (count - 1) / covered if short else 1 / self.interval_s
-        gap = 1.5 * float(gaps.max())
+        rate = base.clip_fps if stream else (count - 1) / times[-1]
+        gap = 1.5 * float(np.diff(times).max())
         return replace(base, num_frames=count, image_size=self.frames.shape[1], clip_fps=rate,
                        resize_mode='squash', max_frame_gap=max(base.max_frame_gap, gap))
-
-    def tubelets(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the frames of the last tubelets of a stream, and their stamps in intervals."""
-        own = np.array(self.times_s) / self.interval_s
-        picks = stream_frames(torch.from_numpy(own)[None], count)[0].numpy()
-        return self.frames[self.hold - 1::self.hold][picks], own[picks]
 
 
 def truth_of(target: Targets) -> ClipTruth:
@@ -145,8 +134,8 @@ def shown(film: Film, track: CameraState) -> Sample:
 class WorldRun:
     world: str  # name of their world
     truth: ClipTruth
-    outcomes: dict[str, ClipOutcome]  # by method
-    held: int  # number of clips with valid heads for the reported method
+    outcomes: dict[str, ClipOutcome]  # `PUBLISHED` and `HEADS`
+    held: int  # number of clips with valid heads
 
     def figures(self) -> dict[str, Any]:
         contact_s = self.truth.contact_time
@@ -154,8 +143,8 @@ class WorldRun:
             'clips': contact_s.size, 'first_seed': HELD_OUT_SEED, 'clips_per_seed': SPLIT_BATCH,
             'contact_within_3_s': float((contact_s <= HORIZONS_S[-1]).mean()),
             'heads_held': self.held / contact_s.size,
-            'methods': {method: clip_figures(self.truth, outcome)
-                        for method, outcome in self.outcomes.items()}}
+            **{name: clip_figures(self.truth, outcome)
+               for name, outcome in self.outcomes.items()}}
 
 
 def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
@@ -164,34 +153,33 @@ def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
 
 
 def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) -> WorldRun:
-    """Assess the held-out clips of one seed with every method."""
-    # Tubelets of frames that are shown twice reach one pair further back.
-    more = TUBELET * (1 + HISTORY) if streams(setup) else 0
-    world = world_of(name, setup.track.image_size, setup.track.num_frames + more, device)
+    """Assess the held-out clips of one seed."""
+    stream = streams(setup)
+    more = TUBELET * HISTORY if stream else 0
+    world = world_of(name, setup.track.image_size, setup.track.num_frames + more, device, stream)
     clips = world.clips(HELD_OUT_SEED + batch, count)
     truth = truth_of(clip_targets(clips).to('cpu'))
-    rendered = list(films(clips, exact=world.config.rough or streams(setup)))
+    rendered = list(films(clips, exact=world.config.rough or stream))
     del clips
     if device.startswith('cuda'):
         torch.cuda.empty_cache()     # for the other processes
     outputs = encoded(rendered, setup)
-    outcomes: dict[str, list[ClipOutcome]] = {}
+    outcomes: dict[str, list[ClipOutcome]] = {PUBLISHED: [], HEADS: []}
     held = 0
     for film, output in zip(rendered, outputs, strict=True):
         results = judged(film, setup, output)
-        said = {method: outcome_of(of, method) for method, of in results.items()}
-        if output is not None and output.heads is not None:
-            said[HEADS] = heads_outcome(output.heads, film.interval_s)
-        for method, outcome in said.items():
-            outcomes.setdefault(method, []).append(outcome)
-        held += results[setup.methods[-1]][MIDDLE].method != 'geometric'
+        assert output.heads is not None, 'a model without heads is refused'
+        outcomes[PUBLISHED].append(outcome_of(results))
+        outcomes[HEADS].append(heads_outcome(output.heads, film.interval_s))
+        held += results[MIDDLE].learned is not None
     return WorldRun(name, truth, {m: joined(parts) for m, parts in outcomes.items()}, held)
 
 
 @lru_cache(maxsize=2)
-def world_of(name: str, size: int, num_frames: int, device: str) -> ClipWorld:
+def world_of(name: str, size: int, num_frames: int, device: str, stream: bool) -> ClipWorld:
     """Return the world of this process, whose textures take seconds to paint."""
-    return ClipWorld(size=size, num_frames=num_frames, device=device, config=WorldConfig(name))
+    return ClipWorld(size=size, num_frames=num_frames, device=device, config=WorldConfig(name),
+                     stream=stream)
 
 
 def gathered(parts: Sequence[WorldRun]) -> WorldRun:
@@ -202,27 +190,25 @@ def gathered(parts: Sequence[WorldRun]) -> WorldRun:
 
 def streams(setup: Setup) -> bool:
     """Return whether the model of a setup encodes each tubelet once."""
-    return setup.engine is not None and not setup.engine.not_streaming
+    return not setup.model.not_streaming
 
 
-def encoded(rendered: Sequence[Film], setup: Setup) -> list[Prediction | None]:
+def encoded(rendered: Sequence[Film], setup: Setup) -> list[Prediction]:
     """Run the heads on the rendered pixels, without resizing."""
-    if setup.engine is None:
-        return [None] * len(rendered)
+    engine = setup.model
     if streams(setup):
-        return [streamed(film, setup.engine) for film in rendered]
-    step = ENCODED.get(setup.engine.choice.device.type, 1)
-    out: list[Prediction | None] = []
+        return [streamed(film, engine) for film in rendered]
+    step = ENCODED.get(engine.choice.device.type, 1)
+    out: list[Prediction] = []
     for first in range(0, len(rendered), step):
-        out += setup.engine.run([film.frames for film in rendered[first:first + step]],
-                                features=False)
+        out += engine.run([film.frames for film in rendered[first:first + step]], features=False)
     return out
 
 
 def streamed(film: Film, engine: Model) -> Prediction:
     """Run the heads at the newest frame of a clip, encoded tubelet by tubelet as on a robot."""
     window = engine.config.num_frames
-    frames, stamps = film.tubelets(max(window, len(film.frames) - TUBELET) // TUBELET)
+    frames, stamps = film.frames, np.array(film.stamps_s)
     outputs: list[Prediction] = []
     engine.forget()
     for end in range(window, len(frames) + 1, TUBELET):
@@ -233,39 +219,32 @@ def streamed(film: Film, engine: Model) -> Prediction:
     return outputs[0]
 
 
-def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, list[Result]]:
+def judged(film: Film, setup: Setup, output: Prediction) -> list[Result]:
+    """Return the result of a clip for each of `HORIZONS_S`."""
     config = film.track(setup.track, streams(setup))
     wants = Wants(features=False, image=False)
-    perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
-    track = CameraState(CAMERA, config) if perception is None else perception.tracks[CAMERA]
+    track = Perception(setup.model, config, [CAMERA]).tracks[CAMERA]
     sample = shown(film, track)
     seen = track.observe(sample, setup.settings, wants)
     seen.prediction = output
     learn([seen])
-    _ = seen.field      # once for all that is asked below
-    out: dict[str, list[Result]] = {}
-    for method in setup.methods:
-        out[method] = []
-        for horizon in HORIZONS_S:
-            settings = replace(setup.settings, looming_method=method, smoothing=0.0,
-                               collision_horizon=horizon)
-            track.level_filter = LevelFilter()
-            out[method].append(track.assess(seen.under(settings, wants)))
+    out: list[Result] = []
+    for horizon in HORIZONS_S:
+        track.level_filter = LevelFilter()
+        out.append(track.assess(seen.under(replace(
+            setup.settings, smoothing=0.0, collision_horizon=horizon))))
     return out
 
 
-def outcome_of(results: list[Result], method: str) -> ClipOutcome:
+def outcome_of(results: list[Result]) -> ClipOutcome:
     middle = results[MIDDLE]
     grid = np.asarray(middle.looming_map, float)
-    moving = None
-    if method != 'geometric':
-        # Unknown where the heads are not valid.
-        moving = np.full(grid.shape, np.nan) if middle.moving_map is None \
-            else np.asarray(middle.moving_map, float)
+    # Unknown where the heads are not valid.
+    moving = np.full(grid.shape, np.nan) if middle.moving_map is None \
+        else np.asarray(middle.moving_map, float)
     return ClipOutcome(
         np.array([[r.assessment.collision_probability for r in results]]),
-        np.array([middle.assessment.time_to_contact]), grid[None],
-        None if moving is None else moving[None])
+        np.array([middle.assessment.time_to_contact]), grid[None], moving[None])
 
 
 def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:

@@ -176,8 +176,7 @@ def _notes(status: Status, facts: dict[str, Any], summary: dict[str, Any]) -> st
     notes = []
     if not status.trained:
         notes.append('The encoder ran with random weights. Motion score and features react to '
-                     'change, but are not learned. Time to contact, looming and level are '
-                     'geometric and need no weights.')
+                     'change, but are not learned. Contact and level are unknown.')
     if summary['ttc_coverage'] is None:
         notes.append('This source has no true time to contact between 0.3 and 6 s, so the '
                      'estimates are shown but not judged.')

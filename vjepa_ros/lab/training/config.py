@@ -36,6 +36,7 @@ class TrainConfig:
     weights: str = key('', 'file to start from; empty: the stage before, or random weights')
     window: int = key(0, 'tubelets that a tubelet of a block-causal encoder attends to, itself '
                       'and the latest before it; 0: all attend to all', (0, 64))
+    matching: bool = key(False, 'a block-causal encoder compares its frames before its blocks')
     heads_only: bool = key(False, 'train the heads of a frozen encoder')
     auxiliary: bool = key(False, 'also train patches to predict time of entry, depth and flow')
     seconds: float = key(0.0, 'length [s of training]; start-up, validation and writing do not '
@@ -101,9 +102,11 @@ class TrainConfig:
         if self.num_frames % TUBELET or self.image_size % PATCH:
             raise ValueError(f'num_frames is {self.num_frames} and image_size {self.image_size}: '
                              f'they must be multiples of {TUBELET} and {PATCH}')
-        if self.window and not 2 <= self.window < self.tubelets:
-            raise ValueError(f'window is {self.window}, must be 0, or at least 2 and below the '
+        if self.window and not 2 <= self.window <= self.tubelets:
+            raise ValueError(f'window is {self.window}, must be 0, or from 2 to the '
                              f'{self.tubelets} tubelets of num_frames {self.num_frames}')
+        if self.matching and not self.window:
+            raise ValueError('matching is for block-causal encoders: set window, too')
         if self.window and self.recordings:
             raise ValueError('recordings are for encoders with window 0: block-causal ones learn '
                              'from rendered clips alone')
@@ -128,8 +131,7 @@ class TrainConfig:
     @property
     def tubelets(self) -> int:
         """Most tubelets of a clip that a block-causal encoder sees."""
-        # Of a stream whose frames stand twice, one tubelet fewer fits into the clip.
-        return self.num_frames // TUBELET - 1
+        return self.num_frames // TUBELET
 
     @property
     def from_recordings(self) -> int:

@@ -114,7 +114,7 @@ class WorldFeed:
         for part in parts:
             if part not in self._made:
                 clips = self._world(part).film(self._drawn.pop(part).result())
-                self._made[part] = clips.frames, clip_targets(clips), clips.stamps
+                self._made[part] = clips.frames, clip_targets(clips), clips.stamps_s.double()
         frames, targets, stamps = zip(*(self._made[part] for part in parts), strict=True)
         random = generator(self._draw.seed, 'places', step, self._draw.rank)
         # A mirrored scene is as likely as the scene itself, and danger has no side.
@@ -133,7 +133,7 @@ def split(worlds: Sequence[ClipWorld], first_seed: int, count: int) -> Iterator[
         for number in range(-(-count // SPLIT_BATCH)):
             clips = world.clips(first_seed + number,
                                 min(SPLIT_BATCH, count - number * SPLIT_BATCH))
-            yield Batch(clips.frames, clip_targets(clips), clips.stamps)
+            yield Batch(clips.frames, clip_targets(clips), clips.stamps_s.double())
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,8 @@ class Trainer:
             # Block by block: all blocks share one compilation of a tenth of the time.
             for block in network.encoder.blocks:
                 block.compile(dynamic=False)
+            if network.encoder.matching is not None:
+                network.encoder.matching.compile(dynamic=False)
         self._runner: nn.Module = network
         if here.size > 1:
             self._runner = DistributedDataParallel(

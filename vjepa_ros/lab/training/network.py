@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.world.clips import HORIZONS_S, Targets, constant, derive, stream_frames
+from vjepa_ros.lab.world.clips import HORIZONS_S, Targets, constant, derive
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import (
@@ -35,7 +35,7 @@ from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, TUBELET, find_
 DEPTH_WEIGHT, FLOW_WEIGHT, ENTER_WEIGHT = 0.25, 0.5, 0.5
 LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one patch rule a batch
 EVENNESS = 0.5            # of the expansion: how much a large stated error weighs
-LARGE_WEIGHT = 10.0       # of the squared error of the expansion, which decides for large ones
+LARGE_WEIGHT = 2.5        # [s] of the squared error of the expansion per interval
 PROBABILITY_FLOOR = 1e-6
 APPROACH_M_S = 1.0        # assumed speed where people label a path as blocked
 
@@ -69,7 +69,7 @@ class Auxiliary(nn.Module):
 class Batch:
     frames: Tensor  # (B, T, H, W, 3) uint8 RGB, oldest frame first
     targets: Targets  # of the newest frame
-    # (B, T) float64, time of each frame in frame intervals; even where None
+    # (B, T) float64, time of each frame [s]; None for even clips
     stamps: Tensor | None = None
     tubelets: int = 0  # how many a block-causal encoder sees; 0: all
 
@@ -96,13 +96,9 @@ class Network(nn.Module):
     def features(self, batch: Batch) -> Tensor:
         frames, times = batch.frames, None
         if self.encoder.window:
-            stamps = batch.stamps
-            if stamps is None:
-                stamps = torch.arange(frames.shape[1], dtype=torch.float64, device=frames.device)
-                stamps = stamps.expand(len(frames), -1)
-            chosen = stream_frames(stamps, batch.tubelets or frames.shape[1] // TUBELET - 1)
-            frames = frames[torch.arange(len(chosen), device=chosen.device)[:, None], chosen]
-            times = self.encoder.times(stamps.gather(1, chosen))
+            assert batch.stamps is not None, 'a stream has stamps'
+            seen = TUBELET * (batch.tubelets or frames.shape[1] // TUBELET)
+            frames, times = frames[:, -seen:], self.encoder.times(batch.stamps[:, -seen:])
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             features = self.encoder(normalised(frames), times=times)
         return features[:, -self.encoder.window:]
@@ -125,9 +121,11 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     if config.weights:
         encoder, heads, report = load_model(variant, weights=config.weights)
         if config.window:
-            encoder = block_causal(encoder, config.window)
+            encoder = block_causal(encoder, config.window, config.matching,
+                                   derive(config.seed, 'encoder'))
     else:
-        encoder, heads = Encoder(variant, '2.1' if config.window else '2.0', config.window), None
+        encoder, heads = Encoder(variant, '2.1' if config.window else '2.0', config.window,
+                                 config.matching), None
         encoder.init_random(derive(config.seed, 'encoder'))
         report = WeightsReport('', '', False, 'float32', variant.name, encoder.version)
     if heads is None:
@@ -143,9 +141,10 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
 
 
 @torch.no_grad()
-def block_causal(encoder: Encoder, window: int) -> Encoder:
+def block_causal(encoder: Encoder, window: int, matching: bool, seed: int) -> Encoder:
     """Make a block-causal encoder of version 2.1 that starts from the weights of another."""
-    made = Encoder(encoder.variant, '2.1', window)
+    made = Encoder(encoder.variant, '2.1', window, matching)
+    made.init_random(seed)
     state = encoder.state_dict()
     if encoder.version == '2.0':
         for kind in ('weight', 'bias'):
@@ -154,8 +153,8 @@ def block_causal(encoder: Encoder, window: int) -> Encoder:
         state['patch_embed_img.proj.weight'] = state['patch_embed.proj.weight'].sum(2, True)
         state['patch_embed_img.proj.bias'] = state['patch_embed.proj.bias']
     missing, unexpected = made.load_state_dict(state, strict=False)
-    assert not unexpected and set(missing) <= {'img_mod_embed', 'video_mod_embed',
-                                               'interval_embed'}
+    assert not unexpected and {name.partition('.')[0] for name in missing} <= {
+        'img_mod_embed', 'video_mod_embed', 'interval_embed', 'matching'}
     return made
 
 
@@ -192,6 +191,7 @@ def large(outputs: HeadOutputs, targets: Targets) -> Tensor:
     # A Laplace likelihood is best at the median, which lies below the mean where a surface may
     # be near: without this, the strongest looming is underestimated.
     cost = F.mse_loss(outputs.expansion.float(), targets.expansion, reduction='none') / 2
+    cost = cost / targets.interval_s[:, None, None]     # errors count alike for all intervals
     return LARGE_WEIGHT * masked_mean(cost, targets.expansion_known)
 
 

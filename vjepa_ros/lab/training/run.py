@@ -42,12 +42,12 @@ log = logging.getLogger(__name__)
 LIMITS = (
     'Trained on rendered scenes: real cameras, textures and motions differ. Judge it on your own '
     'recordings (`vjepa-ros evaluate`) before anything depends on it.',
-    'Not a safety function. Let the geometric estimate guard it (`looming.method: fused`).',
+    'Not a safety function.',
     'Says nothing about distances, and nothing about what lies outside the picture.',
     'The volume of the robot it was trained for is given above; another robot needs training '
     'anew for the course and the time to contact.',
     'Outside the number of frames, the size and the intervals above it is not to be believed; '
-    'the perception then falls back to geometry and says so.',
+    'the level is then UNKNOWN, and the log says why.',
 )
 
 
@@ -120,7 +120,8 @@ class Run:
 
     def _worlds(self, bank: TextureBank | None, compiled: bool) -> list[ClipWorld]:
         return [ClipWorld(self.config.image_size, self.config.num_frames, self.here.device,
-                          bank=bank, config=world, compile=compiled)
+                          bank=bank, config=world, compile=compiled,
+                          stream=self.config.window > 0)
                 for world in self.config.worlds]
 
     @cached_property
@@ -266,11 +267,12 @@ def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
     """Return the card as Markdown: origin, figures and limits of a weights file."""
     t = meta.training
     parts = 'encoder and heads' if meta.has_encoder else 'heads for a frozen encoder'
+    times = f'{meta.interval_s[0]:.3f} to {meta.interval_s[1]:.3f} s apart'
     facts = {
         'data': t['data'],
-        'clips': f'{meta.num_frames} frames of {meta.image_size} x {meta.image_size} px, '
-                 f'{meta.interval_s[0]:.3f} to {meta.interval_s[1]:.3f} s apart, each frame '
-                 f'shown {" or ".join(map(str, meta.holds))} times',
+        'clips': f'{meta.num_frames} frames of {meta.image_size} x {meta.image_size} px, ' + (
+            f'the newest two {times}' if meta.window else
+            f'{times}, each frame shown {" or ".join(map(str, meta.holds))} times'),
         'camera image to square': ', '.join(
             f'`{mode}`' for mode in (meta.resize_mode, *meta.other_modes)),
         'robot': f'half width {meta.robot["half_width"]:g} m, height {meta.robot["height"]:g} m',
@@ -317,12 +319,14 @@ def _figures(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def draw_curves(path: Path, history: Sequence[dict[str, Any]], title: str) -> None:
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
     figure = Figure(figsize=(11, 4.6), layout='constrained')
     figure.suptitle(title)
     for axes, kind, key in zip(figure.subplots(1, 2), ('train', 'validation'),
                                ('losses', 'figures'), strict=True):
         rows = [one for one in history if one['kind'] == kind]
+        axes.set_prop_cycle(color=[colormaps['tab20'](n) for n in range(20)])
         for name in rows[0][key] if rows else ():
             axes.plot([row['clips'] / 1000 for row in rows], [row[key][name] for row in rows],
                       marker='.', label=name)

@@ -24,7 +24,7 @@ from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
 from vjepa_ros.lab.world.scenes.scene import Scenes, picture_of
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
-from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.model.variants import PATCH
 
 TRAINING_SEEDS = 1_000_000_000       # training draws worlds with seeds below this
 HELD_OUT_SEED = 1_000_000_000        # first seed of the clips that figures are given for
@@ -35,6 +35,7 @@ BANK_SEED = 1  # of the painted textures that are used by default
 SEEN = 0.001   # share of the picture that must show the touched surface
 HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)   # of the hazard
 EXPANSION_LIMIT = 3.0   # per interval; a surface nearer than a third of an interval is "at once"
+RATE_LIMIT = 12.0       # [1/s]; so is one that is nearer than 1/12 s
 MOVING_YES, MOVING_NO = 0.5, 0.1         # fraction of a patch; masked between them
 COURSE_YES, COURSE_NO = 0.25, 0.05       # lower: a thin pole must count
 ENTER_SHARE = 0.05                       # of a patch that must enter for the patch to do so
@@ -46,7 +47,9 @@ FLOW_UNIT = 0.25                         # of a patch per interval, where asinh 
 @dataclass(frozen=True)
 class WorldClips:
     frames: Tensor  # (B, T, H, W, 3) uint8 RGB, the newest last
-    interval_s: Tensor  # (B,) time between frames [s], but for jitter and pictures that were lost
+    # (B,) time between frames [s], but for jitter and pictures that were lost; between the newest
+    # two of a stream
+    interval_s: Tensor
     hold: Tensor  # (B,) 1 where all frames differ, 2 where each picture is shown twice
     truth: Truth  # at the newest frame
     scenes: Scenes  # what was drawn
@@ -57,24 +60,22 @@ class WorldClips:
     # equal where a picture is shown twice
     stamps_s: Tensor
 
-    @property
-    def stamps(self) -> Tensor:
-        """(B, T) float64 `stamps_s` in intervals, as encoders count time."""
-        return self.stamps_s.double() / self.interval_s[:, None]
-
 
 class ClipWorld:
-    """An endless supply of clips with square pictures of a side [px]."""
+    """An endless supply of clips with square pictures of a side [px].
+
+    `stream`: of the tubelets that block-causal encoders take, else of even clips.
+    """
 
     def __init__(self, size: int, num_frames: int, device: torch.device | str = 'cpu',
                  bank: TextureBank | None = None, config: WorldConfig | None = None,
-                 compile: bool = False) -> None:
+                 compile: bool = False, stream: bool = False) -> None:
         self.size, self.num_frames, self.compile = size, num_frames, compile
         self.device = torch.device(device)
         self.config = config or WorldConfig()
         self.bank = (bank or TextureBank.procedural(BANK_SEED)).to(self.device)
         self.sampler = SceneSampler(Materials(self.bank.groups, self.bank.walks), size,
-                                    num_frames, self.config)
+                                    num_frames, self.config, stream)
 
     def sample(self, seed: int, count: int) -> Sample:
         """Draw random scenes on the CPU, in any thread; the same for the same seed and count."""
@@ -118,27 +119,6 @@ def derive(seed: int, stream: str, *where: int) -> int:
 
 def generator(seed: int, stream: str, *where: int) -> torch.Generator:
     return torch.Generator().manual_seed(derive(seed, stream, *where))
-
-
-def stream_frames(stamps: Tensor, count: int) -> Tensor:
-    """Choose the frames (B, 2 count) of the last tubelets that a stream would have encoded."""
-    newest = torch.full_like(stamps[:, 0], stamps.shape[1] - 1, dtype=torch.int64)
-    pair = torch.stack((newest, newest), 1)
-    pairs = []
-    for _ in range(count):
-        partner, there = _nearest(stamps, newest, 1.0)
-        pair = torch.where(there[:, None], torch.stack((partner, newest), 1), pair)
-        pairs.append(pair)
-        newest = torch.where(there, _nearest(stamps, newest, float(TUBELET))[0], newest)
-    return torch.stack(pairs[::-1], 1).flatten(1)
-
-
-def _nearest(stamps: Tensor, of: Tensor, back: float) -> tuple[Tensor, Tensor]:
-    """Find the earlier frame (B,) nearest to a time before another, and whether there is one."""
-    at = stamps.gather(1, of[:, None])
-    away = torch.where(stamps < at, (stamps - (at - back)).abs(), torch.inf)
-    least, place = away.min(1)
-    return place, least.isfinite()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +184,7 @@ def clip_targets(clips: WorldClips) -> Targets:
     """Targets of rendered clips; everything is known but the opinion of people."""
     truth, interval_s, contact_s = clips.truth, clips.interval_s, clips.contact_time
     dt = interval_s[:, None, None]
-    rate = torch.nan_to_num(truth.looming, 0.0, 0.0, 0.0)
+    rate = torch.nan_to_num(truth.looming, 0.0, 0.0, 0.0).clamp(-RATE_LIMIT, RATE_LIMIT)
     moving, course = patch_mean(truth.moving.float()), patch_mean(truth.enters.float())
     # Motion that nobody could see is not asked for.
     hidden = patch_mean((truth.moving & ~_visible(clips)).float()) > MOVING_NO
@@ -236,7 +216,7 @@ def _visible(clips: WorldClips) -> Tensor:
     # Ground and sky have negative numbers, and what turns on the spot is visible.
     own = F.pad(speed, (2, 0)).gather(1, shape.flatten(1) + 2).view(shape.shape)
     turns = F.pad(scenes.yaw_rate.abs() > 0, (2, 0)).gather(1, shape.flatten(1) + 2)
-    duration = clips.interval_s * (clips.frames.shape[1] - 1)
+    duration = clips.stamps_s[:, -1] - clips.stamps_s[:, 0]
     pixels = own / clips.truth.depth * (scenes.intrinsics[:, 0] * duration)[:, None, None]
     return (pixels >= VISIBLE_PX) | turns.view(shape.shape)
 

@@ -272,8 +272,13 @@ def wanted_by(part: Part) -> dict[str, Tensor]:
                          f'sizes {", ".join(VARIANTS)}')
     with torch.device('meta'):
         # Only the names of parameters count here, and not how large the window is.
-        return Encoder(variant, version_of(part), int('interval_embed' in part.stored)
-                       ).state_dict()
+        return Encoder(variant, version_of(part), int('interval_embed' in part.stored),
+                       matches(part)).state_dict()
+
+
+def matches(part: Part) -> bool:
+    """Return whether an encoder compares its frames."""
+    return 'matching.stem.weight' in part.stored
 
 
 def fill(network: Encoder, part: Part, misfit: str, name: str) -> None:

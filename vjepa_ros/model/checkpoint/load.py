@@ -51,6 +51,7 @@ from vjepa_ros.model.checkpoint.layouts import (
     differences,
     fill,
     fits,
+    matches,
     meta_of,
     not_finite,
     parts_of,
@@ -128,9 +129,9 @@ def load_encoder(variant: str | Variant, version: str = AUTO, weights: str | Pat
     return encoder, WeightsReport('', '', False, 'float32', variant.name, version)
 
 
-def _empty(variant: Variant, version: str, window: int = 0) -> Encoder:
+def _empty(variant: Variant, version: str, window: int = 0, matching: bool = False) -> Encoder:
     with torch.device('meta'):  # shapes only: nothing is allocated or initialised twice
-        encoder = Encoder(variant, version, window)
+        encoder = Encoder(variant, version, window, matching)
     return encoder.requires_grad_(False).eval()
 
 
@@ -144,7 +145,7 @@ def _load_file(variant: Variant, version: str, path: Path, which: str
     own_hash = _own_hash(opened, name)
     version = version_of(part) if version == AUTO else version
     profile = profile_of(opened, parts, part, 'weights')
-    encoder = _empty(variant, version, profile.window if version == '2.1' else 0)
+    encoder = _empty(variant, version, profile.window if version == '2.1' else 0, matches(part))
     with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
         hashed = worker.submit(files_sha256, opened.files)
         fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "

@@ -51,7 +51,7 @@ PERCEPTION: tuple[Argument, ...] = (
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('num_frames', '', None, 'Frames in a clip'),
     ('image_size', '', None, 'Side of the encoder input [px]'),
-    ('clip_fps', '', None, 'Rate at which frames are sampled for clips [Hz]'),
+    ('clip_fps', '', None, 'Rate at which frames are sampled for whole clips [Hz]'),
     ('mount_height', '', None, 'Height of all cameras above the ground [m]'),
     ('weights', '', None,
      'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),

@@ -19,7 +19,6 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Rate
@@ -28,8 +27,7 @@ from vjepa_ros.runtime.memory import SMALLER, device_memory
 # Quality flags that make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
-                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED
-                 | Quality.GYROSCOPE_UNUSED | Quality.NOT_FINITE)
+                 | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.NOT_FINITE)
 PROCESS = psutil.Process()
 QUIET_S = 3.0            # without a result, after which one was due
 LONG_S = 10.0            # of frames without a result
@@ -60,10 +58,8 @@ class CameraStats:
         self.level = Level.UNKNOWN
         self.flags = Quality(0)
         self.clip_rate_hz = math.nan
-        self.method = ''                # source of looming
         self.moving = False             # whether the motion score is what moves by itself
         self.heads_problem = ''
-        self.gyroscope: str | None = None      # see Result.gyroscope
         self.disagreements = 0
         self.not_finite = 0             # results for which the model gave no finite values
         self.full = False
@@ -93,8 +89,7 @@ class CameraStats:
         """Take one published result; latency is now - stamp [ms]."""
         assessment = result.assessment
         self.trouble = ''
-        self.method, self.moving = result.method, result.learned is not None
-        self.heads_problem, self.gyroscope = result.heads_problem, result.gyroscope
+        self.moving, self.heads_problem = result.learned is not None, result.heads_problem
         self.disagreements += Quality.DISAGREEMENT in assessment.flags
         self.not_finite += Quality.NOT_FINITE in assessment.flags
         self.result_s, self.waits_s, self.pass_s = time.monotonic(), math.nan, math.nan
@@ -230,14 +225,14 @@ def model_values(perception: Perception) -> dict[str, object]:
         'device_memory_share': f'{held.share:.2f}'}
 
 
-def model_problems(perception: Perception, settings: Settings) -> list[str]:
+def model_problems(perception: Perception) -> list[str]:
     """Return what is wrong with the model that serves; '' is nothing."""
     engine = perception.engine
     held, device = device_memory(engine.choice.device), engine.choice.device
     return [
         '' if engine.report.trained else 'untrained: random weights',
-        "looming.method is 'learned' but there are no heads: geometry is used"
-        if settings.looming_method == 'learned' and engine.report.heads is None else '',
+        'no learned heads: contact is unknown; set `weights` or `heads`'
+        if engine.report.heads is None else '',
         engine.choice.reason if engine.choice.fell_back else '', engine.config.shrunk,
         engine.trouble,
         f'{held.share:.0%} of the memory of {device} is used: {SMALLER}'
@@ -264,17 +259,14 @@ def camera_status(node: str, state: str, camera: CameraInput, stats: CameraStats
         'latency_ms_p95': number(high), 'level': 'unknown' if quiet else stats.level.name.lower(),
         'flags': 'none' if quiet else ' '.join(stats.flags.names) or 'none',
         'clip_rate_hz': number(stats.clip_rate_hz),
-        'looming_method': stats.method or 'none yet',
-        'heads': ('none' if track.heads.meta is None else
-                  f'out of range: {stats.heads_problem}' if stats.heads_problem else
+        'heads': (f'not valid: {stats.heads_problem}' if stats.heads_problem else
                   'hold' if stats.moving else 'not used'),
-        'geometry': track.geometry or 'none yet',
+        'frames_on': track.where or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
         'disagreements': stats.disagreements, 'not_finite': stats.not_finite,
         'errors': stats.errors, 'last_error': stats.last_error or 'none',
         'dropped.inbox': camera.queue.dropped, 'dropped.skipped': stats.skipped,
     }
-    values |= {} if camera.imu is None else camera.imu.report(stats.gyroscope)
     values |= stats.memory
     values |= obstacles
     values['input_fault'] = camera.last_fault or 'none'

@@ -105,9 +105,8 @@ class VjepaNode(ManagedNode):
             outputs, sources)
         if not engine.report.trained:
             self.get_logger().warning(
-                "the model runs with RANDOM weights ('allow_random_weights' is set): time to "
-                'contact is geometric and holds, motion and features are untrained; every '
-                'output is flagged')
+                "the model runs with RANDOM weights ('allow_random_weights' is set): motion and "
+                'features are untrained, contact is unknown; every output is flagged')
         self.get_logger().info(
             f"configured: model '{config.engine.model_size}' on {engine.choice.device} "
             f'({engine.choice.reason}), '
@@ -207,8 +206,6 @@ class VjepaNode(ManagedNode):
                 steps.callback(parts.shortage.watch, time.monotonic())
                 for camera in parts.cameras.values():
                     steps.callback(camera.watch, parts.config.silence_s)
-                    if camera.imu is not None:
-                        steps.callback(camera.imu.watch)
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics, show silent cameras as such."""
@@ -225,11 +222,10 @@ class VjepaNode(ManagedNode):
             worker, perception = parts.worker, parts.worker.perception
             hardware = str(perception.engine.choice.device)
             values |= model_values(perception)
-            values |= {'looming_method': worker.config.settings.looming_method,
-                       'errors': worker.errors, 'last_error': worker.last_error or 'none',
+            values |= {'errors': worker.errors, 'last_error': worker.last_error or 'none',
                        'model_change': parts.change}
             problems += [
-                *model_problems(perception, worker.config.settings),
+                *model_problems(perception),
                 f'{worker.errors} errors, last {worker.last_error}' if worker.errors else '',
                 f'model not changed: {parts.swapper.error}' if parts.swapper.error else '']
             cameras = [camera_status(

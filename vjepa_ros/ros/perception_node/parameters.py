@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vjepa_ros.looming.gyroscope import rotation_matrix
 from vjepa_ros.obstacles import Mount, ObstacleSettings
 from vjepa_ros.parameter import (
     AUTOSTART,
@@ -32,21 +31,11 @@ from vjepa_ros.runtime.model import ModelConfig
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """How one camera is read, its gyroscope, and its place on the robot."""
+    """How one camera is read, and its place on the robot."""
 
     transport: str = parameter(
         'auto', 'Image topic to read; auto: the first of raw, compressed and ffmpeg (H.264 and '
         'H.265) that delivers', choices=TRANSPORTS)
-    imu_topic: str = parameter(
-        'NAME/imu', 'Topic of sensor_msgs/Imu with the angular velocity of the camera, used when '
-        'somebody publishes it; empty: none')
-    imu_rotation: tuple[float, ...] = parameter(
-        (), 'Quaternion x, y, z, w: rotation of the frame of the IMU in the optical frame of the '
-        'camera, as tf2_echo OPTICAL_FRAME IMU_FRAME prints it; empty: by tf',
-        kind=tuple[float, ...])
-    imu_offset: float = parameter(
-        0.0, 'Added to the stamps of the IMU; positive where images are stamped late', low=-0.5,
-        high=0.5, unit='s')
     height: float = parameter(
         0.0, 'Height of the optical centre above the ground; 0: pose by tf', name='mount.height',
         low=0.0, high=10.0, unit='m')
@@ -56,10 +45,6 @@ class CameraConfig:
                              unit='deg')
     yaw: float = parameter(0.0, 'Rotation to the left', name='mount.yaw', low=-180.0, high=180.0,
                            unit='deg')
-
-    def __post_init__(self) -> None:
-        if self.imu_rotation:
-            rotation_matrix(self.imu_rotation)
 
     @property
     def mount(self) -> Mount | None:
@@ -147,11 +132,7 @@ def camera_rows(camera: str) -> tuple[Param, ...]:
 
 def make_camera(value: Mapping[str, Any], camera: str) -> CameraConfig:
     """Return the configuration of a camera."""
-    try:
-        return make(CameraConfig, camera_rows(camera), value)
-    except ValueError as error:
-        name = f'{camera}.imu_rotation'
-        raise ValueError(f"'{name}' is {list(value[name])}: {error}") from None
+    return make(CameraConfig, camera_rows(camera), value)
 
 
 def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None) -> NodeConfig:

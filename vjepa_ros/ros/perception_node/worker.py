@@ -21,7 +21,7 @@ from vjepa_ros.overlay import Layers, OverlayStatus, draw_overlay
 from vjepa_ros.perception.pipeline import EARLY, Perception, known_age
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common.message_conversion import make_header
-from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, IMU_WAIT_S
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame
 from vjepa_ros.ros.perception_node.decoder import Decoder
 from vjepa_ros.ros.perception_node.diagnostics import CameraStats
 from vjepa_ros.ros.perception_node.obstacle_output import WAIT_S
@@ -253,7 +253,6 @@ class Worker:
         track, (height, width) = perception.tracks[name], frame.rgb.shape[:2]
         camera = self._cameras[name]
         track.intrinsics, track.distortion = camera.lens_for((width, height))
-        track.gyroscope = None if camera.imu is None else camera.imu.gyroscope
         track.ring.left_out = frame.left_out
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
                           frame.prepared if frame.track is track else None, frame.gain)
@@ -278,15 +277,8 @@ class Worker:
         """Run the clips and publish their results."""
         wants = {name: wants_of(wanted[name]) for name in samples}
         perception, results = self.perception, []
-        until_s = time.monotonic() + IMU_WAIT_S
-        for name, sample in samples.items():     # gyroscopes shortly after the newest frames
-            imu = self._cameras[name].imu
-            if imu is not None and wants[name].looming and not perception.tracks[name].on_device:
-                imu.wait(sample.newest_ns, until_s)
         try:
-            seen = perception.observe(
-                samples, wants, self.config.settings,
-                lambda name, error: self._count_for(name, 'geometry', error))
+            seen = perception.observe(samples, wants, self.config.settings)
         except Exception as error:
             for name in samples:     # none of them has a result, and their status must say so
                 self.stats[name].fail('inference', error)
@@ -374,10 +366,11 @@ class Worker:
             untrained=not engine.report.trained,
             focal_px=track.optics().fx if track.ring.size[0] else None)
         image = track.image if result is None else result.image
-        known = {} if result is None else {'motion_map': result.moves, 'looming': result.looming}
+        known = {} if result is None else {'motion_map': result.moves,
+                                          'looming_map': result.looming_map}
         return draw_overlay(
             image, None if result is None else result.assessment,
-            Layers(view=track.view, min_confidence=config.settings.min_confidence, **known),
+            Layers(view=track.view, **known),
             status, config.overlay_width)
 
     def _primed(self, candidate: Perception) -> bool:

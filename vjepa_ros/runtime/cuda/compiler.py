@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from threading import Thread
@@ -64,18 +63,6 @@ def compile_kernel(source: str, name: str) -> Kernel:
 def one_each(count: int, threads: int) -> tuple[Grid, Grid]:
     """Return blocks, and threads of a block, where each of `count` things has a thread."""
     return (-(-count // threads), 1, 1), (threads, 1, 1)
-
-
-def begin_build(build: Callable[[torch.device], Made], device: torch.device,
-                name: str) -> Future[Made] | None:
-    """Begin to compile kernels for a device, in a thread of that name; None off CUDA."""
-    if device.type != 'cuda':
-        return None
-    worker = ThreadPoolExecutor(1, name)
-    try:
-        return worker.submit(build, device)
-    finally:
-        worker.shutdown(wait=False)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class DeviceStream:
     """An order of work: a CUDA stream of high priority, or that of calls elsewhere."""
 
     def __init__(self, device: torch.device):
-        self.device, self.fork = device, Fork(device)
+        self.device = device
         self.stream: torch.cuda.Stream | None = None
         self._beside: DeviceStream | None = None
         if device.type == 'cuda':
@@ -101,10 +101,6 @@ class DeviceStream:
     def wait_for(self, event: torch.cuda.Event | None) -> None:
         if self.stream is not None and event is not None:
             self.stream.wait_event(event)
-
-    def settle(self) -> None:
-        if self.stream is not None:
-            self.stream.synchronize()
 
 
 def mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
@@ -155,11 +151,10 @@ class Replay:
     """
 
     def __init__(self, queue: DeviceStream, work: Callable[[Tensor], Tensor], first: np.ndarray,
-                 what: str, capture: bool = True):
+                 what: str):
         self._queue = queue
         self._work: Callable[[Tensor], Tensor] | None = work     # until there is a graph
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._done: torch.cuda.Event | None = None
         numbers = torch.from_numpy(first)
         pin = queue.stream is not None
         with queue.here():
@@ -171,7 +166,7 @@ class Replay:
             if pin:
                 self._landed = torch.empty(self._landed.shape, dtype=torch.float32,
                                            pin_memory=True)
-            if queue.stream is not None and capture:
+            if queue.stream is not None:
                 self._capture(what, queue.stream)
 
     @property
@@ -179,12 +174,7 @@ class Replay:
         return self._graph is not None
 
     def start(self, numbers: np.ndarray | Sequence[float]) -> None:
-        """Queue a run. The one before must be finished."""
-        with self._queue.here() if self._graph is None else self._queue.lightly():
-            self.start_here(numbers)
-            self._done = self._queue.mark()
-
-    def start_here(self, numbers: np.ndarray | Sequence[float]) -> None:
+        """Queue a run on the current stream. The one before must be finished."""
         self._numbers[:] = numbers
         if self._graph is not None:
             self._graph.replay()
@@ -192,9 +182,7 @@ class Replay:
             self._run()
 
     def finish(self) -> np.ndarray:
-        """Wait for the result of the last `start`; it holds until the next."""
-        if self._done is not None:
-            self._done.synchronize()
+        """Return the result of the last `start`, which has ended; it holds until the next."""
         return self._landed.numpy()
 
     def _run(self) -> None:

@@ -146,7 +146,7 @@ def _fuses(layer: nn.Linear) -> bool:
 
 
 class OneCall:
-    """All blocks on a step of streams as one call, because looming beside it needs Python, too.
+    """All blocks on a step of streams as one call, because other threads need Python, too.
 
     The encoder comes from `speed_up`; its linear layers keep their parameters from then on.
     """

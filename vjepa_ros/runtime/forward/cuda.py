@@ -29,7 +29,7 @@ from vjepa_ros.runtime.cuda.compiler import (
     one_each,
     source_of,
 )
-from vjepa_ros.runtime.streaming import StoredLayer, by_clip
+from vjepa_ros.runtime.streaming import StoredLayer, Work, by_clip
 
 NORM_THREADS = 128   # of the norm, at most: four values of a row each, and again
 BLOCK = 256
@@ -141,9 +141,10 @@ class FusedEncoder:
     Weights are shared, but for the patch embedding. KernelsMissing: they cannot be made here.
     """
 
-    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):
+    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...],
+                 normalise: Work | None = None):
         variant, device = encoder.variant, encoder.branch_device
-        self._encoder = encoder
+        self._encoder, self._normalise = encoder, normalise
         frames, height, width, _ = clip_shape
         self.grid = frames // TUBELET, height // PATCH, width // PATCH
         self.dtype = encoder.branch_dtype
@@ -176,8 +177,11 @@ class FusedEncoder:
         return self._blocks(self._tokens(pixels), *self._tables, nothing)
 
     def step(self, pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
-        cos, sin = self._encoder._positions.tables_at(times[..., :-1], self.grid, torch.float32)
-        x = self._tokens(pixels) + times[..., -1:] * self._encoder.interval_embed.detach()
+        encoder = self._encoder
+        cos, sin = encoder._positions.tables_at(times[..., :-2], self.grid, torch.float32)
+        x = self._tokens(pixels[:, -TUBELET:]) + times[..., -2:] @ encoder.interval_embed[:, 0]
+        if encoder.matching is not None and self._normalise is not None:
+            x = x + encoder.matching(self._normalise(pixels))
         return self._blocks(x, cos[:, 0], sin[:, 0], memory)
 
     def _blocks(self, x: Tensor, cos: Tensor, sin: Tensor,

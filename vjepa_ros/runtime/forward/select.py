@@ -98,7 +98,7 @@ def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work, side: 
     if choice.device.type != 'cuda' or choice.dtype == torch.float32:
         return plain, PLAIN
     step, _ = kernels_for('a stream', choice.device, plain,
-                          lambda: FusedEncoder(encoder, (TUBELET, side, side, 3)).step,
+                          lambda: FusedEncoder(encoder, (TUBELET, side, side, 3), normalise).step,
                           lambda step: _step_trial(step, encoder, side), CLOSE[choice.dtype])
     return (plain, PLAIN) if step is None else (step, FUSED)
 
@@ -114,10 +114,11 @@ def _step_trial(step: Step, encoder: Encoder, side: int) -> Tensor:
             where = CacheSlots(torch.tensor(slots, device=device),
                                torch.zeros_like(layers[0, :, :, :2 * len(slots[0])]))
             memory = [StoredLayer(kept, where, 1) for kept in layers]
-            pixels = torch.randint(0, 256, (2, TUBELET, side, side, 3), dtype=torch.uint8,
-                                   generator=generator).to(device)
-            stamps = torch.tensor([[at, at + 1.0], [at, at + 0.7]], dtype=torch.float64)
-            found = step(pixels, encoder.times(stamps).to(device), memory).cpu()
+            pixels = torch.randint(0, 256, (2, encoder.step_frames, side, side, 3),
+                                   dtype=torch.uint8, generator=generator).to(device)
+            stamps = at + torch.tensor([[-0.3, -0.2, 0.0, 0.1], [-0.3, -0.2, 0.0, 0.07]],
+                                       dtype=torch.float64)
+            found = step(pixels, encoder.times(stamps)[:, -1:].to(device), memory).cpu()
     return found
 
 

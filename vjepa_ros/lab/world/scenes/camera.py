@@ -24,7 +24,8 @@ DROPPED = 0.3         # greatest probability that a picture is lost
 ROLLING_SHARE = 0.7   # of the cameras read one row after the other
 READOUT_S = (0.008, 0.033)
 ARRIVAL_SHARE = 0.5   # of the cameras that training sees are stamped when a picture arrives
-DELAY_S, MOST_DELAY = (0.005, 0.1), 0.5   # of the scatter of delays [s], and its most in periods
+DELAY_S = (0.005, 0.1)    # of the scatter of delays, and its most in periods
+MOST_DELAY, MOST_DELAY_IN_STREAMS = 0.5, 0.15
 APART_S = 0.001       # between stamps at least
 CORNER = 0.35   # strongest pull of a wide lens at the corner of the picture, as -k1 r^2
 
@@ -142,9 +143,11 @@ def clip_times(draws: SceneRng, interval_s: Tensor, period_s: Tensor, frames: in
     return torch.stack(taken[::-1], 1)
 
 
-def arrival_times(draws: SceneRng, times: Tensor, ride: Ride) -> Tensor:
+def arrival_times(draws: SceneRng, times: Tensor, ride: Ride, stream: bool) -> Tensor:
     """Return when drivers that know no better say that pictures were taken, (B, T)."""
-    scatter = torch.minimum(draws.log(*DELAY_S), MOST_DELAY * ride.period_s)[:, None]
+    # Of a stream, tubelets whose frames have come at about the same time are not taken.
+    most = (MOST_DELAY_IN_STREAMS if stream else MOST_DELAY) * ride.period_s
+    scatter = torch.minimum(draws.log(*DELAY_S), most)[:, None]
     delay = draws.normal(1, times.shape[1]).abs().clamp(max=2.5) * scatter
     least = APART_S * torch.arange(times.shape[1])
     arrival = (times + delay - least).cummax(1).values + least

@@ -13,9 +13,18 @@ from vjepa_ros.lab.world.scenes import camera, places, platforms, roaming, scene
 from vjepa_ros.lab.world.scenes.bodies import Bodies, CLUTTER, HERO, SIDE, THIN, assemble
 from vjepa_ros.lab.world.scenes.furniture import clutter, side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.platforms import Ride
-from vjepa_ros.lab.world.scenes.scene import FAR_M, SceneRng, Scenes, Shake, Shapes, Steady
+from vjepa_ros.lab.world.scenes.scene import (
+    FAR_M,
+    Rhythm,
+    SceneRng,
+    Scenes,
+    Shake,
+    Shapes,
+    Steady,
+)
 from vjepa_ros.lab.world.scenes.scene_spec import Encounter, WorldConfig, make_spec, solve
 from vjepa_ros.lab.world.textures.bank import Materials
+from vjepa_ros.model.variants import TUBELET
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
 JITTER = 0.3    # greatest irregularity of the times of frames, in intervals
@@ -32,16 +41,23 @@ class Sample:
 
 
 class SceneSampler:
-    def __init__(self, materials: Materials, size: int, frames: int, config: WorldConfig) -> None:
-        self.materials = materials
+    def __init__(self, materials: Materials, size: int, frames: int, config: WorldConfig,
+                 stream: bool = False) -> None:
+        self.materials, self.stream = materials, stream
         self.size, self.frames, self.config = size, frames, config
 
     def sample(self, seed: int, count: int) -> Sample:
         draws, training = SceneRng(seed, count), self.config.training
         roams = self.config.roaming
-        encounter, ride = self._planned(draws)
+        rhythm = Rhythm.draw(draws, self.frames // TUBELET) if self.stream else None
+        encounter, ride = self._planned(draws, rhythm)
         spec = encounter.spec
-        times = self._times(draws, encounter, ride)
+        if rhythm is None:
+            times = self._times(draws, encounter, ride)
+        else:
+            times = rhythm.times(draws)
+            spec = replace(spec, interval_s=rhythm.step_s)
+            ride = ride and replace(ride, period_s=rhythm.step_s)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
 
         moving, steady = times, scene.ALWAYS
@@ -102,19 +118,24 @@ class SceneSampler:
             laid = places.coverings(draws, encounter, self.materials)
             laid = replace(laid, position=laid.position + away[:, None, None])
             shapes = scene.join([shapes, laid], self.frames)
+        stamps = times if ride is None or not training else camera.arrival_times(
+            draws, times, ride, self.stream)
+        # What happens in a stream is told for the step of the newest tubelet.
+        interval = stamps[:, -1] - stamps[:, -2] if self.stream else spec.interval_s
         scenes = Scenes(
-            interval_s=spec.interval_s, intrinsics=optics[0], distortion=optics[1], **pose,
+            interval_s=interval, intrinsics=optics[0], distortion=optics[1], **pose,
             kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
                                    if f.name != 'kinds'},
             ground_texture=texture, ground_tile_m=tile, ground_tint=tint, **sky, **seen,
             capture=taken)
-        if ride is not None and training:
-            times = camera.arrival_times(draws, times, ride)
-        return Sample(scenes, times, spec.hold)
+        return Sample(scenes, stamps, spec.hold)
 
-    def _planned(self, draws: SceneRng) -> tuple[Encounter, Ride | None]:
+    def _planned(self, draws: SceneRng, rhythm: Rhythm | None) -> tuple[Encounter, Ride | None]:
         config = self.config
         spec = make_spec(draws, config)
+        if rhythm is not None:      # the scenes are those of clips with half of the spacing
+            spec = replace(spec, interval_s=0.5 * rhythm.spacing_s.mean(1),
+                           hold=torch.ones_like(spec.hold))
         if not config.rough:
             return solve(draws, spec, config), None
         spec, ride = platforms.mount(draws, spec, config)

@@ -19,6 +19,10 @@ BOX, CYLINDER, ELLIPSOID, CARD, COVERING = 0, 1, 2, 3, 4   # kinds of shapes
 Number = float | Tensor
 FAR_M = 1e4                                   # a reach that bends no path
 GROUND, SKY = -1, -2                          # what a pixel shows when it is no shape
+# Steps within tubelets [s]: usual ones, and those of cameras slower than 5 Hz.
+STEPS_S, SLOW_SHARE = (1 / 30, 1 / 5, 1 / 2), 0.15
+SPACINGS_S = (0.12, 0.6)      # between tubelets
+LATE, LOST = 0.12, 0.3        # most jitter, in steps, and most probable loss of a picture
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,34 @@ class SceneRng:
         edges = weights.cumsum(-1)
         drawn = self.unit(*shape) * edges[..., -1]
         return (drawn.unsqueeze(-1) >= edges[..., :-1]).sum(-1)
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """When B streams take their tubelets: short steps within them, longer spacings between."""
+
+    step_s: Tensor  # (B,) between the frames of a tubelet
+    # (B, tubelets - 1) between the newest frames of two, at least a step
+    spacing_s: Tensor
+
+    @classmethod
+    def draw(cls, draws: SceneRng, tubelets: int) -> Rhythm:
+        step = torch.where(draws.chance(SLOW_SHARE), draws.log(STEPS_S[1], STEPS_S[2]),
+                           draws.log(STEPS_S[0], STEPS_S[1]))
+        return cls(step, step[:, None].maximum(draws.log(*SPACINGS_S, tubelets - 1)))
+
+    def times(self, draws: SceneRng) -> Tensor:
+        """Return times (B, 2 tubelets) up to 0 [s], as jitter and lost pictures leave them."""
+        ends = torch.nn.functional.pad(-self.spacing_s.cumsum(1), (1, 0)).flip(1)
+        tubelets = ends.shape[1]
+        step = self.step_s[:, None] * torch.where(
+            draws.unit(tubelets) < draws.uniform(0, LOST, 1) * draws.chance(0.5, 1), 2, 1)
+        late = draws.normal(1, tubelets).clamp(-2.5, 2.5) * draws.uniform(0, LATE, 1)
+        step = step * torch.where(draws.chance(0.6, 1), 1 + late, 1)
+        # The older frame is at the earliest the newest of the tubelet before.
+        room = torch.cat((torch.full_like(step[:, :1], torch.inf), ends.diff()), 1)
+        step = step.minimum(0.999 * room).clamp(max=STEPS_S[2])
+        return torch.stack((ends - step, ends), -1).flatten(1)
 
 
 def frame_times(interval_s: Tensor, hold: Tensor, frames: int) -> Tensor:

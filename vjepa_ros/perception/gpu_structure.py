@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Structure of pictures in PyTorch, for a GPU that has them: `vjepa_ros.looming.structure`."""
+"""Structure of pictures in PyTorch, for a GPU that has them: `vjepa_ros.perception.structure`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vjepa_ros.clip.device_resize import GREY_BITS, GREY_WEIGHTS
-from vjepa_ros.looming.structure import GRAIN, Whole
+from vjepa_ros.perception.structure import GRAIN, Whole
+
+GREY_WEIGHTS, GREY_BITS = (9798, 19235, 3735), 15   # OpenCV's of red, green and blue, over 2^15
 
 
 class DeviceStructure:
