@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     # PyTorch reads it when loaded: by default a waiting thread spins for milliseconds and keeps
     # the core from the thread that it waits for.
-    os.environ.setdefault('GOMP_SPINCOUNT', '300')
+    os.environ.setdefault('GOMP_SPINCOUNT', '1000')
     try:
         module, _, function = COMMANDS[command][0].partition(':')
         tool = import_module(f'vjepa_ros.cli.{module}')

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # cores that the encoder needs; threads of PyTorch that wait for each other would do so for
 # milliseconds, in which nothing else gets their core.
 TUNING = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
-          'MALLOC_ARENA_MAX': '1', 'OPENBLAS_NUM_THREADS': '1', 'GOMP_SPINCOUNT': '300'}
+          'MALLOC_ARENA_MAX': '1', 'OPENBLAS_NUM_THREADS': '1', 'GOMP_SPINCOUNT': '1000'}
 # Value of FASTDDS_BUILTIN_TRANSPORTS: with the default the datagrams of Fast DDS are too small for
 # its fragments of a raw image to arrive.
 LARGE_IMAGES = 'DEFAULT?max_msg_size=64KB&sockets_size=4MB'
