@@ -45,7 +45,8 @@ class Settings:
         unit='s')
     # Looming rates below this count as not approaching: no region and no bearing [1/s]
     looming_threshold: float = 0.1
-    # Time constant of the exponential smoothing of scores [s]; 0: none. A longer one warns later
+    # Time constant [s] of the exponential smoothing of scores and of the looming of patches; 0:
+    # none. A longer one warns later
     smoothing: float = 0.1
     # A level is left only when the time to contact exceeds its threshold by this part
     hysteresis: float = 0.25
